@@ -1,4 +1,5 @@
-"""Plot of the fit of a batch size controller: epoch time against batch size, the fitted law, and the chosen size."""
+"""Plot of the fit of a batch size controller: measured epoch times by batch size, the fitted law, and the
+chosen batch size."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from practicum.methods.blocks.sample import DelayFit
 
 
 def delay_plot(fit: DelayFit, path: Path) -> None:
-    """Draw the measured times, the law and the chosen size on log-log axes. Raises StoreError if the file cannot be
-    written."""
+    """Draw the measured times, the fitted law and the chosen batch size on log-log axes. Raises StoreError if the file
+    cannot be written."""
     figure = new_figure(8.0, 5.5)
     axes = figure.add_subplot(xscale="log", yscale="log", autoscale_on=False)
     measured = (*fit.points, *fit.outliers)
@@ -54,12 +55,13 @@ def delay_plot(fit: DelayFit, path: Path) -> None:
 
 
 def _caption(fit: DelayFit) -> str:
-    """Explain the chosen size with the numbers of the fit."""
+    """Return the caption, which explains the choice of the batch size with the numbers of the fit."""
     chosen = f"{fit.chosen} is chosen: {fit.why}."
     if fit.alpha is None or fit.chosen == fit.b_min:
         return chosen
     steepest, here = (fit.alpha * fit.curve(b) / b for b in (fit.b_min, fit.chosen))
     return (
         f"{chosen} By the fitted law, one more task per batch shortens an epoch by {seconds(steepest)} at {fit.b_min}, "
-        f"and by {seconds(here)} at {fit.chosen} ({here / steepest:.1%} of that; the threshold τ is {fit.tau:.1%})."
+        f"and by {seconds(here)} at {fit.chosen} ({here / steepest:.1%} of the gain at {fit.b_min}; "
+        f"the threshold τ is {fit.tau:.1%})."
     )

@@ -27,14 +27,15 @@ COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, INK, GREY)
 
 
 def check_png(path: Path, option: str) -> None:
-    """Raise UsageError if the path of an option does not end in .png, or if matplotlib is not installed."""
+    """Raise UsageError if `path`, the value of the command-line option `option`, does not end in .png, or if matplotlib
+    is not installed."""
     if path.suffix.lower() != ".png":
         raise UsageError("settings.invalid", f"{option} {path}: plots are PNG files, so pass a name that ends in .png")
     require_package()
 
 
 def missing_package() -> str:
-    """Return a message with the package to install for plots; empty if it is installed."""
+    """Return a message with the package to install for plots; empty if this package is installed."""
     return (
         ""
         if find_spec("matplotlib") is not None
@@ -49,7 +50,8 @@ def require_package() -> None:
 
 
 def can_draw(path: Path) -> bool:
-    """Return whether the plots of this file can be drawn. If not, warn (PracticumWarning) which package is missing."""
+    """Return whether plots can be drawn. If not, warn (PracticumWarning) that `path` is left out because a package is
+    missing."""
     if missing := missing_package():
         warnings.warn(PracticumWarning(f"{path}: {missing}"), stacklevel=2)
     return not missing

@@ -37,12 +37,13 @@ class Format(BaseModel):
     about: ClassVar[str]
     scorer: ClassVar[str]
     instructions: ClassVar[str]
-    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # source of the choices
-    marks: ClassVar[Mapping[str, str]] = {}  # field → pattern of its value; distinguishes formats with equal fields
-    names: ClassVar[Mapping[str, str]] = {}  # alias in files → field
+    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # choices: letters, all targets, or none
+    marks: ClassVar[Mapping[str, str]] = {}  # field → pattern of its value, if formats have equal fields
+    names: ClassVar[Mapping[str, str]] = {}  # name in files → field of the format
 
     def task(self, id: str) -> Task | None:
-        """Return the record as a task, or None if it cannot be converted. `id` is used if the record has no id."""
+        """Return the record as a task, or None if the record cannot be converted. The task gets `id` if the record has
+        no id."""
         raise NotImplementedError
 
     @classmethod
@@ -62,7 +63,8 @@ class Format(BaseModel):
 
 @dataclass(frozen=True)
 class ServedFormat:
-    """Format of tasks that are stored on a server. `read` takes a file with task ids, then the URL of the server."""
+    """Format of tasks that are stored on a server. `read(path, url)` reads the tasks whose ids are in the file `path`
+    from the server at `url`."""
 
     about: str
     read: Callable[[Path, str], Coroutine[Any, Any, Dataset]]
@@ -74,7 +76,7 @@ def _reads_records(plugin: object) -> bool:
 
 def _lacks(plugin: object) -> Sequence[str]:
     is_format = _reads_records(plugin) or isinstance(plugin, ServedFormat)
-    return [] if is_format else ["records: it is neither a subclass of Format nor a ServedFormat"]
+    return [] if is_format else ["the interface of a format (a subclass of Format, or a ServedFormat)"]
 
 
 FORMATS: Group[Any] = Group("practicum.formats", "format", _lacks, unknown="tasks.unknown_format")
@@ -82,7 +84,7 @@ FORMATS: Group[Any] = Group("practicum.formats", "format", _lacks, unknown="task
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Tasks of a file, with the scorer, choices and instructions that suit them."""
+    """Tasks of a file, with the scorer, choices and instructions that suit the tasks."""
 
     format: str
     tasks: tuple[Task, ...]
@@ -91,13 +93,13 @@ class Dataset:
     instructions: str
     left_out: int = 0  # number of records that cannot be converted to tasks
     about: str = ""
-    options: tuple[str, ...] = ()  # additional options for `practicum learn`
+    options: tuple[str, ...] = ()  # options that `practicum learn` needs in addition
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
-    """Convert the file of a public data set to tasks. If `format` is None, it is detected from the fields of the first
-    records. Raises UsageError for an unknown format, and TaskFileError for a malformed file. The message names the
-    file, the line or record, and the field."""
+    """Convert the file of a public data set to tasks. If `format` is None, the format is detected from the fields of
+    the first records. Raises UsageError for an unknown format, and TaskFileError for a malformed file. The message
+    names the file, the line or record, and the field."""
     if format is not None and not _reads_records(FORMATS.load(format)):
         raise UsageError("settings.conflict", f"format {format!r} reads tasks from a server: pass --server URL")
     records = list(read_records(Path(path)))
@@ -125,12 +127,13 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
 
 def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
     """Read from a server the tasks whose ids are in a file. If `format` is None, the only installed ServedFormat is
-    used. Raises UsageError for an unknown format, and if `format` is None and several are installed."""
+    used. Raises UsageError for an unknown format, and if `format` is None and several ServedFormats (or none) are
+    installed."""
     served = [name for name in FORMATS.names() if isinstance(FORMATS.load(name), ServedFormat)]
     names = served if format is None else [name for name in served if name == format]
     if len(names) != 1:
         raise UsageError(
-            "settings.conflict", f"--server needs one of the formats {', '.join(served)}: name it with --format"
+            "settings.conflict", f"--server needs one of the formats {', '.join(served)}: name one with --format"
         )
     served_format: ServedFormat = FORMATS.load(names[0])
     return asyncio.run(served_format.read(path, server))
@@ -145,8 +148,8 @@ def as_json_lines(tasks: Sequence[Task], attempts: bool = False) -> str:
 
 
 def matching_formats(path: Path) -> list[str]:
-    """Return the formats that match the first records of a file. Empty if the file is malformed or holds tasks
-    already."""
+    """Return the names of the formats that match the fields of a file's first records. The list is empty if the file is
+    malformed or already holds tasks."""
     try:
         record = _fields_of(read_records(path))
     except TaskFileError:
@@ -155,8 +158,8 @@ def matching_formats(path: Path) -> list[str]:
 
 
 def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
-    """Return all fields that occur in the first records, each with its first value. A single record lacks the fields of
-    its empty cells."""
+    """Return all fields that occur in the first records, each with its first value. One record is not
+    enough, because fields with an empty cell are missing from it."""
     fields: dict[str, Any] = {}
     for _, record in islice(records, SAMPLED_RECORDS):
         fields = {**record, **fields}
@@ -182,7 +185,8 @@ def _detect_format(record: Record, path: Path | str) -> str:
             f"({', '.join(FORMATS.names())}), or read the file unconverted with `fields=input=NAME,target=NAME`",
         )
     raise TaskFileError(
-        "tasks.ambiguous_format", f"{path}: its fields ({fields}) match {' and '.join(matches)}; name one with `format`"
+        "tasks.ambiguous_format",
+        f"{path}: the fields of the first records ({fields}) match {' and '.join(matches)}; name one with `format`",
     )
 
 
@@ -193,7 +197,7 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
         task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
-        # Keep field names and list positions. `loc` also holds names of pydantic's types, which mean nothing to a user.
+        # Keep field names and list positions. `loc` also has the names of pydantic types, which mean nothing to a user.
         field, *inner = (str(part) for part in first["loc"] if part == first["loc"][0] or isinstance(part, int))
         aliases = [field, *(alias for alias, name in kind.names.items() if name == field)]
         if first["type"] == "missing" and not inner:
@@ -215,8 +219,8 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
 
 
 def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
-    """Move a preamble that all tasks share to the instructions. If preambles differ, prepend each preamble
-    to the input of its task."""
+    """Move the preamble in the `meta` of the tasks to the instructions if it is the same for all tasks. If preambles
+    differ, prepend each preamble to the input of its task."""
     preambles = [task.meta.get("preamble", "") for task in tasks]
     bare = [replace(t, meta={key: value for key, value in t.meta.items() if key != "preamble"}) for t in tasks]
     if len(set(preambles)) == 1:

@@ -24,14 +24,14 @@ from practicum.tasks.scoring.rules import normalise, target_fault
 BY_POSITION = re.compile(
     r"(?:(?:line|record)-\d+|asked-\d+'*|.+\.(?:json|jsonl|ndjson|traj|parquet)(?:\.gz)?:[\d.]+)(?:#\d+)?"
 )
-"""Pattern of ids that are positions: of a record or trace in its file, or of a query in its run. Another file or run
-assigns the same ids to other tasks."""
+"""Pattern of ids that only give a position: of a record or trace in a file, or of a query in a run. In another file or
+run, the same id belongs to another task."""
 
 MAX_CHOICES = 1000
-"""Maximum number of choices. More distinct targets are treated as open answers."""
+"""Maximum number of choices. If the tasks have more distinct targets, the targets are open answers, not choices."""
 
 MAX_CHOICE = 80
-"""Maximum length of a choice (characters). A longer target is treated as an open answer."""
+"""Maximum length of a choice (characters). If a target is longer, the targets are open answers, not choices."""
 
 
 class _Fields(BaseModel):
@@ -50,10 +50,11 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     """Load the tasks of a file, in order. A record is `{"id"?, "input", "target"?, "meta"?, "trust"?}`. For the
     supported file formats see `practicum.tasks.records`.
 
-    `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. The other keys of a
-    record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in
-    JSON. A record without an id gets its place as id ("line-7" or "record-7", from 1; blank lines count).
-    `trust` is the trust level of the tasks; a record can only lower it. Lessons from tasks below "own" wait for review.
+    `fields` maps these field names to the keys in the file, as in `{"input": "question", "target": "answer"}`. The
+    other keys of a record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes
+    text as in JSON. If a record has no id, the id is its place in the file ("line-7" or "record-7", from 1; blank lines
+    count). `trust` is the trust level of the tasks. The `trust` of a record can only lower the level of its task.
+    Lessons from tasks with a level below "own" wait for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
@@ -133,7 +134,7 @@ def require_targets(
         if allowed and normalise(task.target) not in allowed:
             raise TaskFileError(
                 "tasks.invalid_target",
-                f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all of them "
+                f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all choices "
                 "(`choices=a,b,c`)",
                 file=str(path),
                 task=task.id,
@@ -143,14 +144,15 @@ def require_targets(
 
 def require_meta(tasks: Sequence[Task], scorer_name: str, path: Path | str) -> None:
     """Check that the `meta` of every task holds the data that the scorer needs, before any call is paid. Raises
-    TaskFileError for the first task that lacks it."""
+    TaskFileError for the first task that lacks this data."""
     for task in tasks:
         if fault := meta_fault(scorer_name, task.meta):
             raise TaskFileError("tasks.missing_field", f"{path}: task {task.id!r} {fault}")
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """Parse `"input=context,target=answer"` into a mapping for `load_tasks`. Raises UsageError for other text."""
+    """Parse `"input=context,target=answer"` into a mapping for `load_tasks`. Raises UsageError for text of another
+    form."""
     fields: dict[str, str] = {}
     for part in text.split(","):
         name, _, key = (piece.strip() for piece in part.partition("="))
@@ -169,9 +171,9 @@ def parse_fields(text: str) -> dict[str, str]:
 def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
     """Return the sorted distinct targets of the training tasks, for `--choices auto`.
 
-    Raises UsageError if there are fewer than two targets, or if the targets are open answers. They are open answers if
-    there are more than MAX_CHOICES, if one is longer than MAX_CHOICE or has several lines, or if there are fewer than
-    two tasks per target on average.
+    Raises UsageError if there are fewer than two targets, or if the targets are open answers. Targets are open answers
+    if there are more than MAX_CHOICES distinct targets, if a target is longer than MAX_CHOICE or has several lines, or
+    if there are fewer than two tasks per distinct target on average.
     """
     targets = Counter(task.target for task in tasks if task.target is not None)
     choices = sorted(targets)
@@ -243,7 +245,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         )
     tags = task.meta.get("tags", "")
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
-        # Tags become sources ("tag:..."), which `forget` accepts.
+        # Each tag becomes a source ("tag:..."), and `forget` takes sources as arguments.
         raise TaskFileError(
             "tasks.invalid_field",
             f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}",

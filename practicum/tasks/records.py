@@ -30,13 +30,13 @@ from practicum.core.requirements import pip_install
 from practicum.core.words import one_line, quantity
 
 MOST_RECORDS = 1_000_000
-"""Maximum number of records of a file, because a small file may unpack to any number."""
+"""Maximum number of records that are read from a file. A small compressed file may unpack to any number of records."""
 
 SAMPLED_RECORDS = 20
 """Number of records from which the format of a file is detected."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""Letters of choices."""
+"""Letters that label the choices of a task, in order."""
 
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
@@ -49,8 +49,8 @@ _TOO_LARGE = f"{{}}: unpacks to more than {MOST_BYTES // 2**20:,} MB; write the 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place and the fields of each record of a file, or of a folder that `datasets.save_to_disk` wrote. The
-    place is "line 7" in JSON lines and CSV (the first line of the record), and "record 7" in other formats. Both count
-    from 1.
+    place is "line 7" in JSON lines and CSV (the first line of the record), and "record 7" in other formats. Lines
+    and records count from 1.
 
     A table cell that is empty, null or not a number (NaN) is omitted from its record. Raises TaskFileError for
     unreadable content, after yielding the records before it.
@@ -74,7 +74,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file. Raises TaskFileError when it cannot be read."""
+    """Return the text of a UTF-8 file. Raises TaskFileError when the file cannot be read or is not UTF-8."""
     return _utf8(_content(path), path).decode()
 
 
@@ -94,7 +94,7 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if gzipped. Raises TaskFileError."""
+    """Return the bytes of a file, unpacked if gzipped. Raises TaskFileError if the file cannot be read or unpacked."""
     try:
         raw = read_bytes(path)
     except IsADirectoryError:
@@ -110,7 +110,7 @@ def _content(path: Path) -> bytes:
     if archive := next((kind for magic, kind in _ARCHIVES.items() if raw.startswith(magic)), None):
         raise TaskFileError(
             "tasks.unknown_format",
-            f"{path}: {archive} files are not supported; unpack it and pass the unpacked file",
+            f"{path}: {archive} files are not supported; unpack the file and pass the result",
             file=str(path),
         )
     if not raw.startswith(b"\x1f\x8b"):
@@ -128,7 +128,7 @@ def _content(path: Path) -> bytes:
 
 
 def _utf8(content: bytes, path: Path) -> bytes:
-    """Remove the byte order mark of a UTF-8 text. Raises TaskFileError for other text."""
+    """Remove the byte order mark from UTF-8 text. Raises TaskFileError for text that is not UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
@@ -138,7 +138,7 @@ def _utf8(content: bytes, path: Path) -> bytes:
 
 
 def _json(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
-    # Unlike splitlines(), this keeps U+2028 and similar characters, which a JSON string may hold unescaped.
+    # Unlike splitlines(), this does not split at U+2028 and the like, which a JSON string may hold unescaped.
     lines = ((number, line) for number, line in enumerate(io.BytesIO(content), 1) if line.strip())
     head = list(islice(lines, 2))
     if len(head) == 1 or (head and not _is_object(head[0][1])):
@@ -202,7 +202,8 @@ def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]
         if len(lists) > 1:
             names = field_names(dict.fromkeys(lists))
             raise TaskFileError(
-                "tasks.ambiguous_format", f"{path}: several fields hold records ({names}); write one of them to a file"
+                "tasks.ambiguous_format",
+                f"{path}: several fields hold records ({names}); write the records of one field to a file",
             )
         document = document[lists[0]] if lists else document
     if isinstance(document, list):
@@ -224,7 +225,7 @@ def _delimiter(content: bytes) -> str | None:
 
     def columns(delimiter: str) -> tuple[bool, int]:
         counts = []
-        with suppress(csv.Error):  # reading the record raises an error that names it
+        with suppress(csv.Error):  # `_rows` raises this error again, with the line
             for row in filter(None, islice(_reader(content, delimiter), SAMPLED_RECORDS)):
                 counts.append(len(row))
         return len({*counts}) == 1 and counts[0] > 1, counts[0] if counts else line.count(delimiter) + 1
@@ -269,7 +270,7 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
                     file=str(path),
                     place=place,
                 )
-            # A column without a name is an index column of pandas.
+            # A column without a name is an index column of pandas. It is omitted.
             yield place, {name: cell for name, cell in zip(names, row, strict=True) if name and cell}
     except csv.Error as error:
         raise TaskFileError(

@@ -1,6 +1,7 @@
 """Sequences of a run's tasks, read from the run's table on demand.
 
-Slices, shuffles and selections of a sequence are read on demand too. A sequence holds at most eight bytes per task.
+Slices, shuffles and selections of a sequence are read on demand too. A sequence takes at most eight bytes of
+memory per task.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from practicum.tasks.survey import Survey
 TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
 TASKS_PER_QUERY = 256
-"""Tasks per query."""
+"""Maximum number of tasks that one query reads."""
 
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
@@ -32,8 +33,8 @@ def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
 
 
 class StoredTasks(Sequence[Task]):
-    """Tasks of one split of a run in an open store: all, or the tasks at `positions` of the table, in this order.
-    Reading raises StoreError for a damaged or deleted task."""
+    """Tasks of one split of a run, read from an open store: all tasks of the split, or only the tasks at `positions` of
+    the table, in this order. Reading a damaged or deleted task raises StoreError."""
 
     def __init__(self, store: Store, split: str, positions: Sequence[int] | None = None) -> None:
         self._store, self._split = store, split
@@ -78,7 +79,8 @@ class StoredTasks(Sequence[Task]):
 
     @property
     def levels(self) -> set[Trust]:
-        """Trust levels of the tasks. Without a survey, they are queried from the database for the whole split."""
+        """Trust levels of the tasks. If `survey` has not been computed yet, these are the levels of all tasks of the
+        split, queried from the database."""
         if "survey" in vars(self):
             return self.survey.levels
         data = schema.tasks.c.data
@@ -95,7 +97,7 @@ class StoredTasks(Sequence[Task]):
             return TASK.validate_json(data)
 
     def _all(self) -> Sequence[int]:
-        """Return the positions of the split. Forgotten tasks leave gaps."""
+        """Return the positions of all tasks of the split. The positions of forgotten tasks are missing."""
         position = schema.tasks.c.position
         bounds = select(*(function(position) for function in (func.min, func.max, func.count)))
         ((first, last, count),) = self._store.rows(bounds.where(self._mine))

@@ -22,8 +22,8 @@ def digest(text: str) -> int:
 
 @dataclass
 class Survey:
-    """Summary of `count` tasks: their trust levels, the tokens of the longest input (`longest`), and whether all have a
-    recorded attempt (`recorded`). Ids and inputs are stored as digests, 16 bytes per task."""
+    """Summary of `count` tasks: their trust levels, the tokens of the longest input (`longest`), and whether all
+    tasks have a recorded attempt (`recorded`). Ids and inputs are stored as digests, 16 bytes per task."""
 
     count: int = 0
     levels: set[Trust] = field(default_factory=set)

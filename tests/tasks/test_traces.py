@@ -242,7 +242,7 @@ INDENTED = json.dumps(chat(ASKED, ANSWERED), indent=1)
         (b"\n \n", "x.json: the file is empty"), (GOOD.encode("utf-16"), "x.json line 1: not UTF-8 text"),
         (INDENTED[:-8], "x.json line 10: truncated JSON (EOF"),
         ('{\n"a": 1,\n}', "x.json line 3: not JSON (trailing comma at column 1)"),
-        ('{"model": "x", "agents": []}', "x.json line 1: the format is unknown (it has 'model', 'agents')"),
+        ('{"model": "x", "agents": []}', "x.json line 1: the format is unknown (the record has 'model', 'agents')"),
         (json.dumps({"schema_version": "ATIF-v1.8", "steps": 3}), "x.json line 1: 'steps' is not a list"),
     ],
 )  # fmt: skip

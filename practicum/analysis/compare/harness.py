@@ -50,10 +50,12 @@ WAIT_EVERY = 5.0
 
 
 class ComparisonWatch:
-    """Base class of watches of a comparison. Override the methods you need. They must return immediately."""
+    """Base class of watches of a comparison. Override the methods that you need. Each method must return
+    immediately."""
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
-        """Receive the checked plan, before any run starts. `done`: the number of runs that are already finished."""
+        """Receive the checked plan and the folder of the comparison, before any run starts. `done`: the number of runs
+        that were finished earlier."""
 
     def began(self, runs: int) -> None:
         """Receive the number of runs that are about to start."""
@@ -63,14 +65,14 @@ class ComparisonWatch:
         return ()
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
-        """Receive the outcome of a run that ended. `done` of `of` runs are finished."""
+        """Receive the outcome of a run that ended. `done`: number of finished runs. `of`: number of all runs."""
 
 
 @dataclass
 class ComparisonLines(ComparisonWatch):
     """Watch that prints a line for each run that ends, and a line about waits at most every `WAIT_EVERY` s.
 
-    `log`: creates the trackers of a run from its name and group."""
+    `log(name, group)`: returns the watches that report a run to trackers."""
 
     say: Callable[[str], None]
     log: Callable[..., Sequence[Watch]] = lambda **how: ()
@@ -102,7 +104,7 @@ class ComparisonLines(ComparisonWatch):
 
 @dataclass(kw_only=True)
 class Halt:
-    """Switch that stops all runs of a comparison or a benchmark, running or not yet started."""
+    """Switch that stops all runs of a comparison or a benchmark, both active runs and runs that have not started."""
 
     reason: str = ""
     budgets: dict[Path, Budget] = field(default_factory=dict)
@@ -126,7 +128,8 @@ class Halt:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of a comparison: its folder and its report, as in `report.json`. `failed`: the runs without a score."""
+    """Result of a comparison: its folder and its report, as in `report.json`. `failed`: the runs without a score.
+    `interrupted`: whether a `Halt` stopped the runs."""
 
     folder: Path
     report: dict[str, Any]
@@ -156,12 +159,12 @@ async def compare(
 ) -> Comparison:  # fmt: skip
     """Run every method with every seed on the same data and budget, and report the differences.
 
-    `methods`: names (or "name=method"), or a study from `compare.variants`. `settings`: values for every method that
-    has the setting, or for one method as "ace.rounds". `seed_context`: the context that every run starts from. `store`:
-    URL of a PostgreSQL database in which the runs are stored, as NAME OF THE FOLDER/NAME OF THE RUN. `runs_at_once`:
-    maximum number of concurrent runs (default: the maximum number of concurrent calls). All runs share the other
-    keywords, which `RunOptions` describes; `max_calls` or `max_tokens` is the budget per run, including its evaluation.
-    Raises UsageError for invalid values, before any paid call.
+    `methods`: names (or "name=method"), or a study from `compare.variants`. `settings`: setting → value. The key
+    "rounds" applies to every method that has this setting, "ace.rounds" only to `ace`. `seed_context`: the context that
+    every run starts from. `store`: URL of a PostgreSQL database that stores the runs, each under the name FOLDER/RUN.
+    `runs_at_once`: maximum number of concurrent runs (default: the maximum number of concurrent calls). The other
+    keywords apply to all runs, see `RunOptions`; `max_calls` or `max_tokens` is the budget per run, including its
+    evaluation. Raises UsageError for invalid values, before any paid call.
     """
     require_keywords(compare, common)
     if "seed" in common:
@@ -214,7 +217,7 @@ class _Runs:
         self.done = len(self.plan.runs) - len(todo)
         self.watch.planned(self.plan, self.folder, self.done)
         if todo:
-            # All runs share these models. Each is opened at its first call.
+            # All runs share these models. Each model is opened at its first call.
             config = self.plan.runs[0].config
             async with join_workers(config) as workers:
                 models = open_models(config, self.folder, self.parts, workers)
@@ -254,7 +257,8 @@ class _Runs:
                     raise
 
     async def _in_turn(self, gate: asyncio.Semaphore, run: PlannedRun, shared: Shared) -> RunOutcome | None:
-        """Execute a run as soon as the run that it starts from has ended and the semaphore `gate` has a free slot."""
+        """Execute a run as soon as the run that it starts from has ended and the semaphore `gate` has a free slot.
+        Returns the outcome; None if the run was interrupted or not started."""
         if run.start in self.jobs:
             await asyncio.wait([self.jobs[run.start]])
         async with gate:
@@ -267,7 +271,7 @@ class _Runs:
         return outcome
 
     async def _run(self, run: PlannedRun, shared: Shared) -> RunOutcome | None:
-        """Execute a run. Returns its outcome; None if it was interrupted. An error in one run does not stop the
+        """Execute a run. Returns the outcome; None if the run was interrupted. An error in one run does not stop the
         others."""
         path, watch, concurrency = self.folder / run.folder, _RunWatch(self.halt), self._calls_at_once(shared)
         watches = [watch, *self.watch.watching(run)]
@@ -287,12 +291,13 @@ class _Runs:
                 return None
             if result.cut_short:
                 raise ProviderError("comparison.stopped", str(result.stopped))
-            # The score of a stream is the score of its predictions. Each was made before learning from the task.
+            # The score of a stream is the score of its predictions. A task is predicted before the run learns from it.
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.attempts.get("test", ())
             outcome = completed_outcome(run, path, result, attempts, concurrency)
-            # A run without a score is not saved, so the next command tries it again: its judge may answer then. But a
-            # run that spent its budget is saved without a score, because a retry cannot help.
+            # The outcome of a run without a score is not saved, so the next command tries the run again: the judge may
+            # answer then. But the outcome of a run that was stopped early (by its budget, for example) is saved
+            # without a score, because a retry cannot help.
             if outcome.failed is None or result.stopped is not None:
                 save_outcome(outcome, path)
             return outcome

@@ -1,14 +1,14 @@
 """Outcome of one run of a comparison, read from the run's folder and stored there when the run is finished.
 
-Concurrent runs share machines and limits, so the measured duration of one run cannot be compared. Three durations are
-measured:
+Concurrent runs share machines and limits, so the time from start to end of one run cannot be compared with that of
+another. Three durations are measured:
 
     wall      from start to end, while other runs were active
     work      the sum of the durations of the calls: a lower bound with one call at a time
     critical  the longest chain of dependent calls: a lower bound at any concurrency
 
-With c concurrent calls and no other run, a run takes at most critical + (work - critical) / c (Brent 1974). This is
-`single_run_s`. Other runs may still have slowed down single calls, which affects all three durations.
+With c concurrent calls and no other run, a run takes at most critical + (work - critical) / c (Brent 1974). This bound
+is `single_run_s`. Other runs may still have slowed down single calls, which affects all three durations.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CurvePoint(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RunCost(Usage):
-    """Usage of some calls, and `work`, the sum of their durations (s)."""
+    """Usage of some calls. `work`: the sum of the durations of these calls (s)."""
 
     work: float = 0.0
 
@@ -65,12 +65,12 @@ class RunCost(Usage):
 class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     """Outcome of one run.
 
-    `by_task`: task id → score of the first attempt. `best_of_k`: mean score of the attempts chosen from several.
-    `learning` and `testing`: costs of the two stages. `by_role`: usage of each role in both stages. `at_once`: maximum
-    number of concurrent calls. `agent_steps`: mean number of steps of an attempt at a scored task. `helpful`: helpful
-    votes of all entries at the end. `measures`: means, over the attempts at scored tasks, of the additional measures of
-    the scorer and of the rounds of critique of a network of agents. `stopped`: reason of an early end, such as a spent
-    budget. `failed`: reason for a missing score."""
+    `by_task`: task id → score of the first attempt. `best_of_k`: mean score of the attempts that were chosen, each from
+    several attempts at a task. `learning` and `testing`: costs of the two stages. `by_role`: usage of each role in both
+    stages. `at_once`: maximum number of concurrent calls. `agent_steps`: mean number of steps of an attempt at a scored
+    task. `helpful`: total helpful votes of all entries at the end. `measures`: means, over the attempts at scored
+    tasks, of the additional measures of the scorer and of the rounds of critique of a network of agents. `stopped`:
+    reason of an early end, such as a spent budget. `failed`: reason for a missing score."""
 
     variant: str
     seed: int
@@ -101,7 +101,7 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def usage(self) -> Usage:
-        """Usage of both stages."""
+        """Usage of learning and testing together."""
         return self.learning + self.testing
 
     @property
@@ -111,7 +111,8 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def critical_path(self) -> float:
-        """Duration of the longest chain of dependent calls (s). If it was not measured: the sum over all calls."""
+        """Duration of the longest chain of dependent calls (s). If it was not measured: the sum of the durations of
+        all calls."""
         return self.work if self.critical is None else self.critical
 
     @property
@@ -128,12 +129,12 @@ def read_outcome(path: Path) -> RunOutcome | None:
     try:
         return RunOutcome.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
-        message = f"cannot read {file}: delete it and run the command again, which repeats no paid call"
+        message = f"cannot read {file}: delete this file and run the command again; no paid call is repeated"
         raise StoreError("comparison.damaged", message) from error
 
 
 def save_outcome(outcome: RunOutcome, path: Path) -> None:
-    """Write the outcome into the run's folder, which marks the run as finished."""
+    """Write the outcome into the run's folder. The written file marks the run as finished."""
     write_atomic(path / OUTCOME_FILE, outcome.model_dump_json(), private=True)
 
 
@@ -159,14 +160,15 @@ def completed_outcome(
 
 
 def agent_steps(attempt: Attempt) -> int:
-    """Count the steps of an attempt: the actions of the agent (or the moves of a network of agents), and its answer."""
+    """Count the steps of an attempt: the actions of the agent (or the moves of a network of agents), and the
+    answer, unless the attempt failed."""
     trace = attempt.trace
     return sum(step.kind not in ("thought", "observation") for step in trace.steps) + (trace.error is None)
 
 
 def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) -> RunOutcome:
     """Return the outcome of a run that ended with an error: the error, and the costs until then."""
-    # Remove the advice on how to resume a single run, which does not apply to a comparison.
+    # Remove the advice on how to resume a single run: it does not apply to a run of a comparison.
     message = without_advice(str(error))
     reason = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:

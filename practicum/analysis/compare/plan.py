@@ -32,7 +32,7 @@ from practicum.view.library import PLAN_FILE
 from practicum.view.names import run_folder
 
 MOST_LISTED = 20
-"""Maximum number of ids in an error message."""
+"""Maximum number of task ids that an error message lists."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PlannedRun:
 
     @property
     def start(self) -> str:
-        """Folder of the run whose result this run starts from; empty if it starts from `seed_context`."""
+        """Folder of the run whose result this run starts from; empty if this run starts from `seed_context`."""
         return run_folder(self.variant.after, self.seed) if self.variant.after else ""
 
 
@@ -60,7 +60,7 @@ class PlannedRun:
 class ComparisonPlan:
     """Plan of a comparison.
 
-    `online`: the training tasks are a stream, and the predictions on it are scored. `seed_context`: the context that
+    `online`: whether the training tasks are a stream, whose predictions are scored. `seed_context`: the context that
     runs start from, except runs that start from the result of another run. `common`: the configuration that all runs
     share."""
 
@@ -111,7 +111,7 @@ def make_plan(
     if seeds < 1:
         raise UsageError("settings.invalid", f"`seeds={seeds}`: pass at least 1", setting="seeds")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
-        raise UsageError("settings.conflict", "two budgets, in calls and in tokens: pass only one of them")
+        raise UsageError("settings.conflict", "`max_calls` and `max_tokens` are both set: pass only one budget")
     _check_splits(splits, online)
     variants = study.variants
     if online and any(variant.stream for variant in variants):
@@ -135,7 +135,8 @@ def make_plan(
         if ROLES[role] not in used:
             raise UsageError(
                 "role.unused",
-                f"no method of this comparison uses the role {role}: leave it out of `roles` (used: {', '.join(used)})",
+                f"no method of this comparison uses the role {role}: leave this role out of `roles` "
+                f"(used: {', '.join(used)})",
             )
     # Run all variants with one seed before the next seed, so that early results cover each variant.
     runs = [
@@ -162,7 +163,7 @@ def make_plan(
         )
     if splits.val and not online:
         warnings.append(
-            "`val` selects the best context of each method; these evaluations count towards the budget of the method"
+            "`val` selects the best context of each method; evaluations on `val` count towards the budget of the method"
         )
     start = seed_context or Context()
     return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, start, tuple(warnings))
@@ -179,7 +180,8 @@ def _tasks(variant: Variant, splits: Splits) -> Splits:
 def _config(
     variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]
 ) -> tuple[Config, Parts, Sequence[str]]:
-    """Return the configuration of a variant (with models only for the roles that it uses), its parts, and its roles."""
+    """Return the configuration of a variant (with models only for the roles that the variant uses), its
+    parts, and its roles."""
     values = {**common, **variant.options, "method": variant.method, "settings": dict(variant.settings)}
     if variant.stream:
         values["validate_every"] = 1
@@ -230,14 +232,16 @@ def locked(folder: Path) -> AbstractContextManager[object]:
         return FileLock(folder / "lock", mode=PRIVATE).acquire(blocking=False)
     except Timeout as error:
         raise StoreError(
-            "comparison.busy", f"{folder} is in use by another comparison: wait for it, or pass another `out`"
+            "comparison.busy",
+            f"{folder} is in use by another comparison: wait until that comparison ends, or pass another `out`",
         ) from error
     except OSError as error:
         raise StoreError("file.unwritable", f"cannot write to {folder}: {error.strerror}") from error
 
 
 def save_plan(plan: ComparisonPlan, folder: Path) -> None:
-    """Write the plan, after a check against the plan in the folder. Raises UsageError with the first difference."""
+    """Write the plan to the folder of the comparison. If the folder holds an older plan whose runs have begun, the
+    new plan must agree with the older plan. Raises UsageError, which names the first difference."""
     path = folder / PLAN_FILE
     # Convert tuples to lists, as in the stored plan.
     plan_json = json.loads(json.dumps(plan.as_json()))

@@ -25,7 +25,7 @@ def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], lis
     variants = {row["name"]: row for row in report["variants"]}
     for table in report["tables"]:
         about = {row["about"] for row in table["rows"] if "about" in row}
-        # If all rows are about these runs only, name them in the heading only, so that the table is narrower.
+        # If all verdicts are about these runs only, the heading says so instead of each row: the table is narrower.
         few = THESE_RUNS if about == {THESE_RUNS} else ""
         rows: list[tuple[str, ...]] = []
         for row in table["rows"]:

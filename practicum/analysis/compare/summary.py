@@ -68,7 +68,7 @@ def cost_axis(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def front(points: Sequence[tuple[str, float | None, float | None]]) -> list[str]:
     """Return the names on the Pareto front of points (name, cost, score), cheapest first. A point is on the front if no
-    other point is at least as cheap and as good, and better in one of the two."""
+    other point has at most the same cost and at least the same score, and differs in cost or score."""
     complete = [(name, cost, score) for name, cost, score in points if cost is not None and score is not None]
     return [
         name
@@ -82,14 +82,14 @@ Scores = Mapping[str, Sequence[float]]
 
 
 def _scores(outcomes: Sequence[RunOutcome]) -> Scores:
-    """Return the scores of the tasks that all scored runs share."""
+    """Return the scores of each task that has a score in every run with scores."""
     runs = [o.by_task for o in outcomes if o.failed is None]
     shared = [id for id in runs[0] if all(id in run for run in runs)] if runs else []
     return {id: [run[id] for run in runs] for id in shared}
 
 
 def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> dict[str, Any]:
-    """Return the numbers of a variant: means over its scored runs, or over all its runs if none has a score."""
+    """Return the numbers of a variant: means over its scored runs, or over all its runs if no run has a score."""
     scored = [o for o in outcomes if o.failed is None]
     counted = scored or outcomes
     total = sum((o.usage for o in counted), Usage())
@@ -112,7 +112,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "tokens": mean(lambda o: o.usage.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
-        # A stream has no separate evaluation.
+        # A stream has no separate evaluation, so these two values are None.
         "tokens_per_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "output_tokens_per_test_task": _mean(
             [o.testing.output_tokens / len(o.by_task) for o in scored if o.testing.calls]
@@ -139,23 +139,23 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None without values, or if one of them is None."""
+    """Return the mean; None without values, or if a value is None."""
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def _by_role(outcomes: Sequence[RunOutcome]) -> dict[str, dict[str, float | None]]:
-    """Return the mean usage of each role over all runs, including runs that did not use it. `usd`: None if a price is
-    missing."""
+    """Return the mean usage of each role over all runs, including runs that did not use the role. `usd`: None if a
+    price is missing."""
     roles = sorted({role for o in outcomes for role in o.by_role})
     usages = {role: [usage_json(o.by_role.get(role, Usage())) for o in outcomes] for role in roles}
     return {role: {name: _mean([u[name] for u in rows]) for name in rows[0]} for role, rows in usages.items()}
 
 
 def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
-    """Return the mean learning curve of runs. Each point has the number of training tasks tried, the score on the last
-    `CURVE_WINDOW` of them, the tokens of the context, and the validation score. The curve ends where the shortest run
-    ends, and has at most about MOST_CURVE_POINTS points."""
+    """Return the mean learning curve of runs. Each point has the number of training tasks tried, the mean score of the
+    last `CURVE_WINDOW` of these tasks, the tokens of the context, and the validation score. The curve ends where the
+    shortest run ends, and has at most about MOST_CURVE_POINTS points."""
     smoothed = [_smoothed(run) for run in runs if run]
     if not smoothed or len(smoothed) < len(runs):
         return []
@@ -178,14 +178,15 @@ def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
 
 
 def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[str, Any]:
-    """Return the mean over the runs of their last points up to `place` tasks. A run without such a point counts with
-    its first point."""
+    """Return the mean point of the runs after `place` tasks. For each run, its last point up to `place` tasks counts,
+    or else its first point."""
     at = [next((p for p in reversed(run) if p["tasks"] <= place), run[0]) for run in runs]
     return {"tasks": place, **{name: _mean([p[name] for p in at]) for name in ("score", "tokens", "val")}}
 
 
 def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """Return the difference of each variant from the baseline, with p-values corrected by Holm's method per table."""
+    """Return the difference of each variant from the baseline, with p-values corrected by Holm's method within
+    the table."""
     base, names = scores[table.baseline], [variant.name for variant in table.variants]
     shared = {name: [id for id in base if id in scores[name]] for name in names if name != table.baseline}
     differences = claims({name: [(scores[name][id], base[id]) for id in ids] for name, ids in shared.items()})

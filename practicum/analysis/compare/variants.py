@@ -22,9 +22,10 @@ class Variant:
     """A method with settings, under a name.
 
     `stream`: learn only from the scored tasks, and predict each before learning from it. `after`: name of the variant
-    whose result with the same seed is the start. `part`: range of the training tasks to learn from, as shares; (1, 1)
-    for none. `options`: fields of `Config` that differ from the other variants. `change`: function that replaces the
-    method, for example by a harmful variant.
+    whose result (with the same seed) this variant starts from; empty: none. `part`: begin and end of the range of
+    training tasks to learn from, as shares of all training tasks; (1, 1): no tasks. `options`: fields of `Config` that
+    differ from the other variants. `change`: function that receives the method and returns the method to run instead,
+    for example a harmful one.
     """
 
     name: str
@@ -66,8 +67,8 @@ class Study:
         return tuple(by_name.values())
 
     def with_settings(self, settings: Mapping[str, Any], online: bool = False) -> Study:
-        """Return the study with the user's settings: "name" for every method that has the setting, "ace.name" for one
-        method or variant.
+        """Return the study with the user's settings. The key "rounds" applies to every method that has this setting,
+        "ace.rounds" only to the method or variant `ace`.
 
         The settings that define a variant can only be changed under the name of the variant. Raises UsageError for a
         setting that does not apply to any variant.
@@ -86,7 +87,7 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
     """Return a study that compares methods with their default settings.
 
     "name=method" gives a method another name, so that it can be compared twice. The default baseline is `none` if it is
-    listed, else the first method. A baseline that is not listed is added.
+    listed, else the first method. A baseline that is not in `names` is added.
     """
     variants = [_parsed(name) for name in names]
     listed = [variant.name for variant in variants]
@@ -113,7 +114,8 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
 
 
 def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | None = None) -> Study:
-    """Return a study that compares the values of one setting of a method. The default baseline is the first value."""
+    """Return a study that compares the values of one setting of a method. The default baseline is the first of
+    `values`."""
     if setting not in methods.setting_docs(method):
         raise UsageError(
             "settings.unknown",
@@ -140,8 +142,9 @@ def _parsed(text: str) -> Variant:
 
 
 def reachable(variant: Variant) -> set[str]:
-    """Return the names of the settings to which values for all variants apply. A variant's own value has priority."""
-    # `LENGTH` does not apply to a stream, which sees each task once, nor to a variant that has one of these settings.
+    """Return the names of the variant's settings that a value for all variants can set. A value that the variant itself
+    defines has priority."""
+    # Settings in `LENGTH` do not apply to a stream, which sees each task once, nor to a variant that sets one of them.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
     return {name for name in methods.setting_docs(variant.method) if name not in fixed}
 
@@ -169,7 +172,7 @@ def _unused_message(key: str, study: Study) -> str:
         return f"{owner} has no setting {setting!r} (`settings: {key}=...`): {listing}"
     if dot:
         names = ", ".join(v.name for v in study.variants)
-        return f"`settings: {key}=...`: no method or variant named {owner!r} in this comparison; it has {names}"
+        return f"`settings: {key}=...`: this comparison has no method or variant {owner!r}; its variants are {names}"
     if any(setting in methods.setting_docs(v.method) for v in study.variants):
         return f"every variant with a setting {setting!r} defines its own value: leave out `settings: {key}=...`"
     return f"no method of this comparison has a setting {setting!r}: leave out `settings: {key}=...`"

@@ -1,8 +1,8 @@
 """Training dynamics of a run: scores all its checkpoints on the same tasks (RCL, section 4.4).
 
 A checkpoint is the context after a step; the first is the context that the run started from. The evaluation uses the
-run's journal, at the same places as its validation. Therefore scores from training cost nothing here, and scores from
-here cost nothing in the next call or in a resume.
+run's journal, at the same places as the validation of the run. Therefore scores that training computed cost nothing
+here, and scores that are computed here cost nothing in the next call or when the run is resumed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Dynamics:
 
     `solved`: whether each checkpoint solved each task, of shape (tasks, checkpoints). `curves`: the rates computed from
     `solved`. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks with a score
-    at every checkpoint. `errors`: number of attempts that failed or have no score. `usage` and `by_role`: usage of this
-    call of `dynamics`. `hits`: number of results read from the journal.
+    at every checkpoint. `errors`: number of attempts that failed or lack a score. `usage` and `by_role`: usage of this
+    call of `dynamics`. `hits`: number of results that were read from the journal, not paid.
     """
 
     run: Path
@@ -99,13 +99,13 @@ async def dynamics(
     run: Path | str, tasks: Sequence[Task] | None = None, *, every: int = 1, concurrency: int | None = None,
     parts: Parts | None = None, watch: Watch | Sequence[Watch] | None = None, trust_run: bool = False,
 ) -> Dynamics:  # fmt: skip
-    """Score the checkpoints of a run on `tasks`, using only `act` of its method.
+    """Score the checkpoints of a run on `tasks`, using only `act` of the run's method.
 
-    `tasks`: default are the validation tasks of the run, or its test tasks if it has none. `every`: score the start,
-    each `every`-th step, and the last. `parts`: the Python objects that the run was created with. `trust_run`: execute
-    code named in a run from another machine. `watch`: receives the run (to stop its budget), the start of each
-    checkpoint, and the attempts. The limits of the run do not apply, but the costs count towards them if the run is
-    resumed.
+    `tasks`: default: the validation tasks of the run, or its test tasks if it has no validation tasks. `every`:
+    score the start, each `every`-th step, and the last step. `parts`: the Python objects that the run was created with.
+    `trust_run`: execute code named in a run from another machine. `watch`: receives the run (to stop its budget), the
+    start of each checkpoint, and the attempts. The limits of the run do not apply here, but the costs count towards
+    these limits if the run is resumed.
 
     Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a
     whole checkpoint failed or no task could be scored; Stopped if the budget was stopped. Finished calls stay in the
@@ -124,8 +124,8 @@ async def dynamics(
         split, scored_on = _choose_tasks(config, splits, tasks, parts)
         checkpoints, contexts = _checkpoints(store, every)
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
-        # Use a separate budget, which counts only the costs of this call. It has no limits, because the run's limits
-        # were set for learning.
+        # Use a separate budget, which counts only the costs of this call. This budget has no limits, because the limits
+        # of the run were set for learning.
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))
@@ -157,8 +157,8 @@ async def dynamics(
 def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """Return the name of the split in the places of the journal, and the tasks to score. Raises UsageError without
-    tasks."""
+    """Return the name of the split, which the places of the journal contain, and the tasks to score. Raises UsageError
+    without tasks."""
     own = {name: split_tasks for name, split_tasks in (("val", splits.val), ("test", splits.test)) if split_tasks}
     if tasks is None and not own:
         raise UsageError(
@@ -180,7 +180,7 @@ def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list
     for version in read_versions(store):
         by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)
     steps = [Checkpoint(0, 0), *(Checkpoint(step.version, step.step) for step in Story(store).steps())]
-    # If the process was killed between a step and its version, the step has no version.
+    # If the process was killed after it stored a step and before it stored the version, the step has no version.
     steps = [checkpoint for checkpoint in steps if checkpoint.version in by_version]
     chosen = tuple(c for c in steps if c.step % every == 0 or c is steps[-1])
     return chosen, [by_version[c.version] for c in chosen]

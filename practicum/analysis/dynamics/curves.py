@@ -1,10 +1,11 @@
 """Curves of the training dynamics: whether tasks stay solved, from the tasks solved at each checkpoint.
 
-The gap between the tasks solved now and the tasks ever solved has two parts: tasks solved within a window of recent
-checkpoints (active instability), and tasks solved only before the window (stale regressions). A wider window counts
-more tasks as recently solved, so with a wider window, active instability can only grow and stale regressions can only
-shrink. The numbers of the paper agree (active instability of 15.7, 17.9 and 19.0 points for windows of 5, 10 and all
-checkpoints); the text of the paper's appendix states the opposite. (RCL, section 4.4 and appendix B.)
+The gap between the tasks ever solved and the tasks solved now has two parts: tasks that were solved within
+a window of recent checkpoints but not now (active instability), and tasks that were solved only before the window
+(stale regressions). A wider window
+counts more tasks as recently solved, so with a wider window, active instability can only grow and stale regressions can
+only shrink. The numbers in the paper show the same (active instability of 15.7, 17.9 and 19.0 points for windows of 5,
+10 and all checkpoints); the text of the paper's appendix states the opposite. (RCL, section 4.4 and appendix B.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Window = int | None
 """Number of checkpoints that count as recent, including the present one. None: all so far."""
 
 WINDOWS: tuple[Window, ...] = (5, 10, None)
-"""Windows of the paper."""
+"""Windows that the paper uses."""
 
 
 @dataclass(frozen=True, eq=False)

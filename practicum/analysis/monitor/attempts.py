@@ -11,15 +11,15 @@ from practicum.core.windows import window_size
 from practicum.methods.blocks.scaling import number_of, place_of_all
 
 StepAttempts = Sequence[tuple[int, Sequence[Attempt]]]
-"""Steps in order, each with its attempts."""
+"""Numbers of the steps, in order, each with the attempts of the step."""
 
 ALL_DOMAINS = "all"
-"""Name of the domain of all tasks for which no domain is given."""
+"""Name of the domain of tasks without `domain` in their `meta`."""
 
 
 def outcome(attempt: Attempt, by: str) -> bool | None:
-    """Return whether an attempt succeeded, by its score, or with by="verdict" by its feedback. None if the score or the
-    verdict is missing."""
+    """Return whether an attempt succeeded: by its score, or, if `by` is "verdict", by the verdict in its feedback. None
+    if the score or the verdict is missing."""
     if by == "verdict":
         return attempt.feedback.success
     return None if attempt.score is None else attempt.score.correct
@@ -28,8 +28,8 @@ def outcome(attempt: Attempt, by: str) -> bool | None:
 def success(steps: StepAttempts, by: str) -> MetricGroup:
     """Return the success rate over a window, and the numbers of attempts. `by`: "score" or "verdict".
 
-    Of several attempts at a task, the first counts for the rate, and the chosen one for the best of k. A reused attempt
-    counts each time."""
+    Of several attempts at a task, the first attempt counts for the rate, and the chosen attempt for the best of k. A
+    reused attempt counts in each step that uses it."""
     attempts = [r.first for _, step in steps for r in step]
     by_step = [_outcomes([r.first for r in step], by) for _, step in steps]
     outcomes = [value for step in by_step for value in step]
@@ -80,8 +80,8 @@ def learning_curves(steps: StepAttempts, by: str) -> MetricGroup | None:
 
 
 def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
-    """Return the mean and the best similarity of retrieved entries to their task and, if the agent cites entries, the
-    share of retrieved entries that it cited. None without retrieved entries."""
+    """Return the mean and the best similarity of retrieved entries to the task for which they were retrieved. If the
+    agent cites entries, also return the share of retrieved entries that it cited. None without retrieved entries."""
     by_step = [[r for r in attempts if r.retrieved] for _, attempts in steps]
     every = [r for step in by_step for r in step]
     if not every:
@@ -100,8 +100,8 @@ def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
 
 
 def agreement(steps: StepAttempts) -> MetricGroup | None:
-    """Return, for tasks with several attempts, the share of attempts that agree with the chosen answer, and how the
-    answer was chosen. None without such tasks."""
+    """Return, for tasks with several attempts, the share of attempts that agree with the chosen answer, and how
+    often each way of choosing decided. None without such tasks."""
     by_step = [[r.choice for r in attempts if r.choice.get("of", 1) > 1] for _, attempts in steps]
     every = [choice for step in by_step for choice in step]
     if not every:
@@ -117,7 +117,8 @@ def agreement(steps: StepAttempts) -> MetricGroup | None:
 
 
 def actions(steps: StepAttempts) -> MetricGroup | None:
-    """Return the number of actions of each attempt, including all attempts of groups. None without actions."""
+    """Return the distribution of the number of actions in an attempt, over all attempts, also inside groups. None
+    without actions."""
     traces = [[r.trace for attempt in attempts for r in attempt.group if r.trace.steps] for _, attempts in steps]
     by_step = [[sum(step.kind == "action" for step in trace.steps) for trace in step] for step in traces]
     every = [n for step in by_step for n in step]
@@ -125,18 +126,19 @@ def actions(steps: StepAttempts) -> MetricGroup | None:
 
 
 JudgedAttempt = tuple[Attempt, bool]
-"""Attempt and the verdict of the judge on it in the run."""
+"""Attempt, and the verdict that the judge gave on this attempt during the run."""
 
 
 def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
-    """Return the attempts that the judge gave a verdict on, one for each distinct answer and verdict at a task.
+    """Return the attempts that the judge gave a verdict on. Of attempts in a group with the same answer and the same
+    verdict, only one is returned.
 
     `verdict_places`: the places below which the judge was called for a verdict."""
     judged: list[JudgedAttempt] = []
     for attempt in (r for _, attempts in steps for r in attempts if place_of_all(r.place) in verdict_places):
         group, verdicts = list(attempt.group), [r.feedback.success for r in attempt.group]
         if (stored := attempt.choice.get("verdicts")) is not None:
-            # The choice among several attempts stores the verdicts in the order of the attempts.
+            # The choice among several attempts stores the judge's verdicts, in the order of the attempts' numbers.
             group, verdicts = sorted(group, key=number_of), stored
         distinct = {
             (one.trace.answer, verdict): (one, verdict)
@@ -148,14 +150,15 @@ def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> lis
 
 
 def scored_attempts(steps: StepAttempts) -> list[JudgedAttempt]:
-    """Return all attempts with a score, each with the score as the verdict of the judge."""
+    """Return all attempts that have a score and did not fail, each with its score in place of a verdict of the
+    judge."""
     attempts = (r for _, attempts in steps for attempt in attempts for r in attempt.group)
     return [(r, r.score.correct) for r in attempts if r.score is not None and not _failed(r)]
 
 
 def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | None:
-    """Return the share of attempts whose verdict equals the score; None if no attempt has both. `lenient`: number of
-    wrong answers judged right. `strict`: number of right answers judged wrong."""
+    """Return the share of attempts whose verdict agrees with their score; None if no attempt has a score. `lenient`:
+    number of wrong answers judged right. `strict`: number of right answers judged wrong."""
     pairs = [(verdict, attempt.score.correct) for attempt, verdict in attempts if attempt.score is not None]
     if not pairs:
         return None

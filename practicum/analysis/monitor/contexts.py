@@ -33,8 +33,8 @@ VectorsByText = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """Entries that one version removed and added; a changed entry is in both. `helpful`: total helpful votes of all
-    entries at this version."""
+    """Entries that one version removed and added; a changed entry is both in `removed` and in `added`. `helpful`: total
+    helpful votes of all entries at this version."""
 
     version: int
     helpful: int
@@ -49,7 +49,7 @@ def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
     for version in versions:
         linear = version.parent == at
         new = (context if linear else contexts.get(version.parent, Context())).replay(version.applied, version.version)
-        # If the version follows the previous one, only the entries named in its edits can have changed.
+        # If the version was made from the previous version, only the entries named in its edits can have changed.
         edited = (id for done in version.applied for id in (done.id, *getattr(done.edit, "ids", ())))
         ids = dict.fromkeys(edited if linear else (entry.id for entries in (context, new) for entry in entries))
         pairs = [(context.get(id), new.get(id)) for id in ids]
@@ -68,7 +68,7 @@ def _content(entry: Entry | None) -> tuple[object, ...]:
 
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
     """Read the vectors of texts from the run's store. Missing vectors are computed if the run used `embedder` or
-    WordLlama (which has no cost); else they stay missing. Writes nothing."""
+    WordLlama (which has no cost); else the result lacks them. The store is not changed."""
     stored = store.rows(store.select(schema.vectors.c.embedder).limit(1))
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
     vectors = stored_vectors(store, name, texts)
@@ -88,7 +88,7 @@ def context_metrics(
     numbers = {name: values[-1] for name, values in series.items()}
     if not changes:
         return None, MetricGroup(numbers, series)
-    # If the process was killed between a step and its version, the step has the previous version.
+    # If the process was killed after it stored a step and before it stored the version, use the previous version.
     row_of = {change.version: i for i, change in enumerate(changes)}
     at = [row_of[min(record.version, changes[-1].version)] for record in records]
     series["helpful"] = [changes[i].helpful for i in at]
@@ -107,10 +107,10 @@ def context_metrics(
 
 def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tuple[VectorArray, VectorArray]:
     """Return, for each version, the direction (a unit vector) of the mean of its entries' unit vectors, and the mean
-    similarity of the entries to it. Both are NaN if undefined. Entries without a vector are left out.
+    similarity of the entries to this direction. An undefined value is NaN. Entries without a vector are left out.
 
     The mean similarity of n unit vectors v to the direction of their mean m is |m|, since the mean of v·m/|m| over all
-    of them is m·m/|m|. Therefore the sum of the vectors is sufficient.
+    v is m·m/|m|. Therefore the sum of the vectors is sufficient.
     """
     width = max((len(vector) for vector in vectors.values()), default=1)
     added, counts = np.zeros((len(changes), width)), np.zeros(len(changes))
@@ -124,7 +124,7 @@ def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tup
     lengths = np.linalg.norm(sums, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         coherence = np.where(n > 0, np.minimum(lengths / n, 1.0), np.nan)
-        # The sum of opposite vectors consists of rounding errors.
+        # The sum of opposite vectors consists of rounding errors, so it has no direction.
         directions = np.where((n > 0) & (lengths > 1e-6 * n), sums.T / lengths, np.nan).T
     return directions, coherence
 

@@ -1,7 +1,8 @@
 """Time and cost of a run's calls, from its journal: seconds by component, tokens and US dollars by role and task.
 
-A component is a role in one of its functions (the reflector proposes, contrasts, extracts), derived from the places of
-its calls. Seconds are the durations of calls. Calls overlap, so their sum can exceed the elapsed time.
+A component is one function of a role: the reflector, for example, proposes, contrasts or extracts. The component of a
+call is derived from the place of the call. Seconds are the durations of calls. Calls overlap, so the sum of the
+durations can exceed the elapsed time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EVALUATION_PREFIX = "evaluate "
 """Prefix of the places of evaluations."""
 
 COMPONENTS_BY_SEGMENT = {"propose": "proposal", "contrast": "contrast", "summary": "summary", "score": "scoring"}
-"""Segment of a place → component, for any role."""
+"""Segment of a place → component, for any role except the agent."""
 
 COMPONENTS_BY_ROLE = {"reflector": "reflection", "curator": "curation", "score": "scoring"}
 """Role → component, at places without a segment of `COMPONENTS_BY_SEGMENT`. Any other role is a component of the same
@@ -43,7 +44,7 @@ class JournalCall(NamedTuple):
 
     @property
     def parent(self) -> str:
-        """Place that made the call."""
+        """Place under which the call was made: the place of the call without its last segment."""
         return self.place.rpartition("/")[0]
 
     @property
@@ -68,7 +69,7 @@ def read_calls(store: Store) -> list[JournalCall]:
 
 
 def read_step_ends(store: Store) -> dict[int, float]:
-    """Return step → Unix time at which the step first ended."""
+    """Return, for each step, the Unix time at which the step first ended."""
     t = schema.journal
     noted = (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
     rows = store.rows(store.select(t.c.place, t.c.answer).where(noted))
@@ -86,10 +87,11 @@ def latency(
 ) -> MetricGroup:
     """Return the seconds of components, of attempts, and of steps.
 
-    `remembers`: whether the reflector of the method extracts memories. A failed call is counted, without a duration."""
+    `remembers`: whether the reflector of the method extracts memories. A failed call is counted,
+    but its duration is left out."""
     numbers: dict[str, Any] = {"components": _component_numbers(calls, remembers)}
     series: dict[str, Series] = {}
-    # The time of an attempt includes its schema repairs.
+    # The time of an attempt includes the calls that repaired answers against the schema.
     by_attempt: dict[str, float] = defaultdict(float)
     for call in calls:
         if call.role == "agent" and call.ok and not call.is_turn:
@@ -166,7 +168,7 @@ def _costs(calls: Sequence[JournalCall], tasks: int) -> dict[str, Any]:
 
 
 def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
-    """Return usage with derived numbers. US dollars are left out if a price is missing."""
+    """Return the numbers of a usage, and numbers derived from them. US dollars are left out if a price is missing."""
     values = {**usage_json(usage), "tokens": usage.tokens, "cached_share": usage.cached_share}
     if tasks:
         values |= {"tokens_per_task": usage.tokens / tasks}
@@ -177,14 +179,14 @@ def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
 def _tokens_by_step(
     calls: Sequence[JournalCall], steps: StepAttempts, records: Sequence[StepStory]
 ) -> dict[str, Series]:
-    """Return the tokens per task of each step, in total and by role. A step without attempts has None; its tokens count
-    for the last earlier step with attempts."""
+    """Return the tokens per task of each step, in total and by role. The value of a step without attempts is None, and
+    the tokens of such a step count for the nearest earlier step with attempts."""
     tasks = {step: len(attempts) for step, attempts in steps if attempts}
     owner = {attempt.place.split("/")[0]: step for step, attempts in steps for attempt in attempts}
     at = next(iter(tasks), 0)
     for (step, attempts), record in zip(steps, records, strict=True):
         at = step if attempts else at
-        # Without a barrier, the calls of a step are at the place of its group.
+        # In the schedule without a barrier, the calls of a step are at the place of the step's group.
         owner |= {f"step {step}": at, f"group {record.sampled.get('group')}": at}
     # The total is the first series, named "tokens".
     spent: dict[str, Counter[int]] = defaultdict(Counter, {"tokens": Counter()})

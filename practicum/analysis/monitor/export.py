@@ -1,8 +1,8 @@
 """Export of a run's metrics as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
 
-The time of a step's values is the end of the step, so that an older run appears at its own time, and a second export
-sends the same points. Values about the whole run have the present time. Attributes have the prefix "practicum.", except
-for names from the semantic conventions for generative AI (`gen_ai.token.type`).
+The time of a step's values is the end of the step, so that an older run appears at the time when it ran, and a second
+export sends the same points. Values about the whole run have the time of the export. Attributes have the prefix
+"practicum.", except for names from the semantic conventions for generative AI (`gen_ai.token.type`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def exported_metrics(report: MonitorReport) -> list[Metric]:
 
 
 def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapping[str, str]]]:
-    """Yield name, unit, values by step, and attributes."""
+    """Yield the metrics that have a value per step: name, unit, values by step, and attributes."""
     groups = report.groups
     for metric in of_kind("series"):
         if metric.group in groups and metric.field in groups[metric.group].by_step:
@@ -91,7 +91,7 @@ def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapp
     domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
     for domain, numbers in domains.items():
         if domain != ALL_DOMAINS:
-            # The value of a step is the value of its last attempt.
+            # The value of a step is the rate after the last attempt of the step.
             rate = dict(zip(numbers["by_attempt"]["step"], numbers["by_attempt"]["rate"], strict=True))
             yield RATE.otel, UCUM[RATE.unit], [rate.get(step) for step in report.steps], {"practicum.domain": domain}
 
@@ -118,8 +118,8 @@ def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float |
 
 
 def send(report: MonitorReport) -> int:
-    """Send the metrics of a run to the `metrics_endpoint`. Returns the number of points. Raises UsageError if there is
-    an `obstacle`, and ExportError if the export failed."""
+    """Send the metrics of a run to the `metrics_endpoint`. Returns the number of points. Raises UsageError if
+    `obstacle` returns a reason, and ExportError if the export failed."""
     if (problem := obstacle()) is not None:
         raise UsageError("telemetry.unavailable", problem)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -1,4 +1,4 @@
-"""Consistency of a judge: judges stored attempts again, and compares the verdicts.
+"""Consistency of a judge: judges stored attempts again, and compares the new verdicts with the stored ones.
 
 The new calls are not stored in the run, because a verdict read from the journal would always be the same.
 """
@@ -40,7 +40,8 @@ async def judge_again(
     attempts: Sequence[JudgedAttempt], n: int, config: Config, *,
     with_target: bool, seed: int, parts: Parts, limits: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Judge `n` random attempts again with the run's judge. Returns how often the verdict is the same.
+    """Judge `n` random attempts again with the run's judge. Returns the share of attempts with the same verdict as
+    before, and the costs.
 
     `with_target`: show the right answers to the judge. `seed`: seed of the random sample. Raises UsageError without
     attempts, or if the judge cannot be opened.

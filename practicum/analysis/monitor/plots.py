@@ -37,7 +37,8 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series over `x` (None: the steps), with an interval around it if `low` and `high` are set."""
+    """A series over `x` (None: over the steps). If `low` and `high` are set, the interval between them is drawn,
+    too."""
 
     label: str
     y: Series
@@ -49,8 +50,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A panel of lines. `stacked`: draw areas, which are parts of a whole. `noisy`: also draw a moving average, because
-    the values vary from step to step."""
+    """A panel of lines. `stacked`: draw the series as stacked areas, because they are parts of a whole. `noisy`: the
+    values vary from step to step, so also draw a moving average."""
 
     ylabel: str
     lines: Sequence[Line]
@@ -62,8 +63,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A panel of bars: one bar per name, stacked from `pieces`, or (`stacked` False) one bar per name and piece.
-    `notes`: texts at the ends of the bars."""
+    """A panel of bars. `pieces`: name of a piece → its length for each of `names`. If `stacked`, each name has one bar,
+    in which the pieces follow each other; else each piece is a separate bar. `notes`: texts after the bars, one per
+    name."""
 
     xlabel: str
     names: Sequence[str]
@@ -106,7 +108,7 @@ def _has_values(panel: Panel) -> bool:
 
 
 def _series(picture: str, groups: Groups) -> list[Panel]:
-    """Return the panels of a plot that show series of a group; empty if the run has no such series."""
+    """Return the panels of the plot `picture` in `SERIES_PANELS`. Series that the run does not have are left out."""
     panels: list[Panel] = []
     for name, title, metrics, options in SERIES_PANELS:
         shown = {METRICS[metric]: colour for metric, colour in metrics.items() if name == picture}
@@ -165,7 +167,8 @@ def _success(group: MetricGroup) -> list[Panel]:
 
 
 def _learning(group: MetricGroup) -> list[Panel]:
-    """Return the panel of learning by domain. Return no panel for a single domain: the plot of success shows it."""
+    """Return the panel of learning by domain. If all tasks have the same domain, return no panel, because the plot of
+    success shows the same."""
     domains: Mapping[str, Any] = group.numbers["domains"]
     if len(domains) < 2:
         return []
@@ -175,7 +178,7 @@ def _learning(group: MetricGroup) -> list[Panel]:
     for name, colour in zip(largest, COLOURS, strict=False):
         curve = domains[name]["by_attempt"]
         interval = (curve["low"], curve["high"]) if with_interval else (None, None)
-        # Leave out the rate of the first few attempts if no interval is drawn: it would look too certain.
+        # Leave out the rate of the first few attempts if no interval is drawn: the rate would look too certain.
         skipped = 0 if with_interval or domains[name]["attempts"] < SMALLEST_WINDOW else SMALLEST_WINDOW // 2
         rate = [None] * skipped + curve["rate"][skipped:]
         lines.append(Line(name, rate, colour, curve["attempt"], *interval))
@@ -285,7 +288,7 @@ def _draw_lines(axes: Axes, panel: Lines, steps: Values) -> None:
 
 
 def _draw_areas(axes: Axes, panel: Lines, steps: Values) -> None:
-    """Draw stacked areas. Steps without a value of the first part are left out; the other parts have no value
+    """Draw stacked areas. Steps at which the first line has no value are left out: the other lines have no value there
     either."""
     parts = np.stack([_values(line.y) for line in panel.lines])
     present = ~np.isnan(parts[0])

@@ -1,8 +1,8 @@
 """Report of the metrics of a run of any method, read from its store, also while the run is running.
 
-The metrics follow the unified learner (METHODS, section 5): memory growth and retrieval relevance, context size
-and drift, success, steps and latency, quality signals, tokens and cost, and learning curves by domain. Only judging
-again calls a model. Metrics that a method does not have are left out, not reported as 0.
+The metrics follow the unified learner (METHODS, section 5): memory growth and retrieval relevance, context size and
+drift, success, steps and latency, quality signals, tokens and cost, and learning curves by domain. Only `judge_again`
+calls a model. Metrics that a method does not have are left out, not reported as 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MonitorReport:
     """Metrics of a run at one moment.
 
     `groups`: name → group of metrics, for the groups that the method has. A series has one value for each of the
-    `steps`. `ended`: step → Unix time of its end. `notes`: explanations of metrics that were left out."""
+    `steps`. `ended`: step → Unix time at which the step ended. `notes`: explanations of metrics that were left out."""
 
     run: Path
     method: str
@@ -60,7 +60,7 @@ async def monitor(
     `judge_again`: number of attempts, drawn at random with `seed`, that the run's judge judges again, within `limits`
     (max_calls, max_tokens, max_usd, max_minutes). Only these calls have a cost. `parts`: the Python objects that the
     run was created with. `trust_run`: use the judge named in a run from another machine. Raises StoreError if `run` is
-    not a run folder, and UsageError if it has no steps yet, or no verdicts to compare with.
+    not a run folder, and UsageError if the run has no steps yet, or (with `judge_again`) no verdicts to compare with.
     """
     if judge_again is not None and judge_again < 1:
         raise UsageError("settings.invalid", f"judge_again={judge_again}: pass at least 1")
@@ -83,7 +83,7 @@ async def monitor(
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(origin.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store)))
-        # The texts by which retrieval compares entries, of all entries that were ever visible to the agent.
+        # The texts that retrieval compares, of all entries that were ever visible to the agent.
         texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))
         vectors = await contexts.read_vectors(store, texts, parts.embedder)
         if missing := len(texts) - len(vectors):
@@ -94,7 +94,7 @@ async def monitor(
         memory, context = contexts.context_metrics(changes, records, vectors)
         judged = list(attempts.judged_attempts(attempted, costs.verdict_places(calls)))
         judge = {"against_scorer": against} if (against := attempts.against_scorer(judged)) is not None else {}
-        # If the judge is the scorer, the scores are the judge's verdicts. Its prompts contained the right answers.
+        # If the judge is the scorer, the scores are the judge's verdicts, and the prompts contained the right answers.
         scores = not judged and config.scorer == "judge"
         judged = attempts.scored_attempts(attempted) if scores else judged
         if judge_again is not None:

@@ -21,7 +21,7 @@ Series = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class MetricGroup:
-    """Metrics of one subject. `numbers`: JSON values about the whole run. `by_step`: series of equal length."""
+    """Metrics of one subject. `numbers`: JSON values about the whole run. `by_step`: name → series over all steps."""
 
     numbers: Mapping[str, Any] = field(default_factory=dict)
     by_step: Mapping[str, Series] = field(default_factory=dict)
@@ -32,8 +32,8 @@ class MetricGroup:
 
 
 def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
-    """Return, for each step, the share of true outcomes in its window, with its 95% interval, as the series `rate`,
-    `low` and `high`."""
+    """Return, for each step, the share of true outcomes in the window that ends there, with a 95% interval, as the
+    series `rate`, `low` and `high`."""
     series: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
     totals = [0, *accumulate(map(sum, outcomes))]
     for end, (first, n) in enumerate(windows([*map(len, outcomes)], window), 1):

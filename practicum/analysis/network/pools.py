@@ -58,7 +58,8 @@ class ExperiencePool:
         return [tenths.count(n) for n in range(10)]
 
     def most_used(self, k: int) -> list[Entry]:
-        """Return at most k experiences that were shown, most shown first. Ties: older first."""
+        """Return at most k experiences that were shown, most shown first. Among equally often shown
+        experiences, older ones come first."""
         used = [entry for entry in self.entries if entry.uses]
         return sorted(used, key=lambda entry: (-entry.uses, entry.number))[:k]
 

@@ -1,9 +1,11 @@
-"""Script inside the sandbox: sets up the fences around its process, then runs the generated program.
+"""Script that runs inside the sandbox: it sets up fences around its own process, then runs the generated program in
+this process.
 
-`runner.py` starts it with only the standard library. The fences are kernel features, need neither root nor a package,
-and cannot be removed by the program: resource limits; a seccomp filter of the allowed system calls; Landlock for the
-files that the program may read and write; and, if this user may create them, empty namespaces for network and messages.
-The first three are the minimum: if one is missing, nothing is run, unless the job allows it.
+`runner.py` starts the script with only the standard library. The fences are kernel features, need neither root nor a
+package, and cannot be removed by the program: resource limits; a seccomp filter of the allowed system calls; Landlock
+for the files that the program may read and write; and, if this user may create them, empty namespaces for network and
+messages. Limits, filter and Landlock are the minimum: if one of them is missing, nothing is run, unless the job has
+`unfenced`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ MISSING = 120
 """Exit code if a fence of the minimum is missing and nothing was run."""
 
 ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine → (its column in the tables below, the kernel's number for the machine (AUDIT_ARCH))."""
+"""Machine type → (column of this type in the tables below, number of this type in the kernel (AUDIT_ARCH))."""
 
 # Format: name:x86_64:aarch64. These calls compute, read and write files, and use threads. Not listed: calls that refer
 # to other processes, mounts, keys, clocks, modules, or memory that outlives the process.
@@ -54,8 +56,8 @@ epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232: epoll_pw
 eventfd:284: eventfd2:290:19 sendto:44:206 recvfrom:45:207 shutdown:48:210 getsockopt:55:209 setsockopt:54:208
 getsockname:51:204 getpeername:52:205 wait4:61:260 waitid:247:95
 """
-# Landlock does not restrict these calls, so the filter skips them. They report success, because a program that copies a
-# file also copies its mode.
+# Landlock does not restrict these calls, so the filter does not execute them. But it reports success to the program,
+# because a program that copies a file also sets the mode of the copy.
 PRETENDED = """
 chmod:90: fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 utime:132: utimes:235: utimensat:280:88 futimesat:261:
 """
@@ -80,7 +82,7 @@ ioctl:16:29
 KILL, TRAP, ERRNO, ALLOW = 0x80000000, 0x00030000, 0x00050000, 0x7FFF0000
 EPERM, ENOSYS, ENOTSUP = 1, 38, 95
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
-"""Instructions of classic BPF: load a word of the call, compare (twice), mask, return."""
+"""Instructions of classic BPF: load a word of the call, jump if equal, jump if at least, mask, return."""
 
 READ_FILE, READ_DIR, WRITE_FILE, TRUNCATE, IOCTL_DEV = 1 << 2, 1 << 3, 1 << 1, 1 << 14, 1 << 15
 OWN_FOLDER = sum(1 << bit for bit in (1, 2, 3, 4, 5, 7, 8, 10, 12))
@@ -117,7 +119,7 @@ def raise_fences(job: Job) -> dict[str, str]:
                 raise OSError("only available on Linux")
             step()
         except (OSError, ValueError, AttributeError) as error:
-            if name != "namespaces":  # they only add to the protection of the other fences
+            if name != "namespaces":  # namespaces only add to the protection by the other fences
                 missing[name] = str(error)
     return missing
 
@@ -139,7 +141,7 @@ def enter_namespaces() -> None:
 
 
 def drop_privileges(parent: int) -> None:
-    """Drop all capabilities permanently, even as root, and make the kernel kill this process if the parent dies."""
+    """Drop all capabilities permanently, even as root, and make the kernel kill this process if its parent ends."""
     set_death_signal, no_new_privileges = 1, 38
     _checked(libc.prctl(set_death_signal, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
@@ -161,7 +163,7 @@ def restrict_files(folder: str) -> None:
     attributes = struct.pack("=QQQ", supported, network, scopes)[: sizes.get(version, 24)]
     rules = libc.syscall(create, attributes, ctypes.c_size_t(len(attributes)), 0)
     _checked(rules, "Landlock")
-    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # 13: move files between its folders
+    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # bit 13: move files between folders inside it
     allowed = {folder: own, "/dev/null": (READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) & supported}
     allowed |= dict.fromkeys(readable_paths(), READ_FILE | READ_DIR)
     for path, rights in allowed.items():
@@ -182,8 +184,8 @@ def readable_paths() -> set[str]:
 
 
 def filter_system_calls() -> None:
-    """Allow only the system calls above (seccomp(2)). Calls in STOPPED end the program; others fail as
-    unimplemented."""
+    """Install the filter of system calls (seccomp(2)), by the tables above. Calls in STOPPED end the program. Calls in
+    no table fail as unimplemented."""
     machine = os.uname().machine
     if machine not in ARCHES:
         raise OSError(f"no list of system calls for the machine type {machine}")
@@ -214,7 +216,8 @@ def _filter_program(column: int, arch: int, pid: int) -> list[BpfInstruction]:
 
 
 def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
-    """Return instructions that decide by the arguments of a call. They always end in a verdict."""
+    """Return the instructions that decide about a call by its arguments. Each path through the instructions ends
+    in a verdict."""
     refused, a_thread, truncate, access = ERRNO | EPERM, 0x10000, 0x200, 3
     match name:
         case "clone":
@@ -227,17 +230,18 @@ def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
             unix, stream = 1, 1
             first = [_argument(0), (JUMP_EQUAL, 1, 0, unix), (RETURN, 0, 0, TRAP)]
             return [*first, _argument(1), (AND, 0, 0, 0xF), *_only(stream, TRAP)]
-        case "open" | "openat":  # opening to read and truncating, which the oldest Landlock overlooks
+        case "open" | "openat":  # refuse truncating while opening to read, which the oldest Landlock overlooks
             flags = _argument(1 if name == "open" else 2)
             return [flags, (AND, 0, 0, truncate | access), *_all_except((truncate,), refused)]
-        case "fcntl":  # signals through an open file
+        case "fcntl":  # refuse commands that make an open file send signals
             return [_argument(1), *_all_except((8, 10, 15), refused)]
-        case _:  # ioctl: the same, and input to a terminal
+        case _:  # ioctl: refuse these commands too, and writing the input of a terminal
             return [_argument(1), *_all_except((0x8901, 0x8902, 0x5412), refused)]
 
 
 def _argument(index: int) -> BpfInstruction:
-    """Return an instruction that loads the lower half of an argument. Both machine types store this half first."""
+    """Return an instruction that loads the lower half of an argument of the call. Both machine types store this half
+    first."""
     return (LOAD, 0, 0, 16 + 8 * index)
 
 
@@ -262,8 +266,8 @@ def _checked(result: int, operation: str) -> None:
 
 def run_program(job: Job) -> None:
     """Run the entry file as `__main__`. Tracebacks show only the program's lines."""
-    faulthandler.register(signal.SIGSYS, chain=True)  # so that a stopped program prints its location
-    # `site`, which defines exit() and quit(), is not imported.
+    faulthandler.register(signal.SIGSYS, chain=True)  # so that a program prints where it was stopped
+    # `site`, which defines exit() and quit(), is not imported, so define both functions here.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     entry = job["entry"]
     sys.path.insert(0, job["folder"])

@@ -15,14 +15,15 @@ import tokenize
 from typing import Any
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# Each of these adds one path through the code (McCabe 1976).
+# Types of syntax nodes. Each such node adds one path through the code (McCabe 1976).
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
 # Pattern of comments that announce missing code.
 PROMISE = re.compile(r"\b(?:TODO|FIXME|XXX|placeholder|to be implemented|implement .* here)\b", re.IGNORECASE)
 
 
 def inspect_file(name: str, source: str) -> dict[str, Any]:
-    """Return the `fault` of a file that does not parse, else its placeholders, size and code without comments."""
+    """Return the `fault` of a file that does not parse. Else return its placeholders, measures and code without
+    comments."""
     try:
         tree = ast.parse(source, name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -40,8 +41,8 @@ def inspect_file(name: str, source: str) -> dict[str, Any]:
 
 
 def empty_bodies(tree: ast.AST) -> list[tuple[int, str]]:
-    """Return functions and branches that contain only pass, `...`, a docstring, or NotImplementedError, each with its
-    line. Abstract methods and methods of a protocol may be empty."""
+    """Return the line and a description of each function and branch that contains only pass, `...`, a docstring, or
+    NotImplementedError. Abstract methods, overloads and methods of a protocol may be empty and are left out."""
     gaps = []
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     protocols = [node for node in classes if any("Protocol" in ast.unparse(base) for base in node.bases)]
@@ -81,7 +82,8 @@ def strip_comments(source: str) -> tuple[list[tuple[int, str]], str]:
 
 
 def complexity(tree: ast.AST) -> int:
-    """Return the sum of the cyclomatic complexities of all functions and of the code outside them; each starts at 1."""
+    """Return the sum of the cyclomatic complexities of all functions and of the code outside functions. Each
+    complexity starts at 1."""
     return 1 + sum(isinstance(node, FUNCTIONS) + _branches(node) for node in ast.walk(tree))
 
 

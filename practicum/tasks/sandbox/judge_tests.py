@@ -1,11 +1,11 @@
 """Script that tests an answer: it runs the tests, checks every assert, and reports the results.
 
-It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process, each name
-of the answer is a `RemoteObject`. Calling it sends the arguments to the answer and receives plain data. So asserts
-compare values that this process built from text, and the answer cannot manipulate the tests, the asserts or the
-expected values. The script uses only the standard library. Standard input is the job as JSON: the prompt, the tests and
-the name of the entry point. The arguments are the file descriptors of the pipes from and to the answer. Standard output
-is the report.
+It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process, each function
+or class of the answer is a `RemoteObject`. Calling a `RemoteObject` sends the arguments to the answer and receives
+plain data. So asserts compare values that this process built from text, and the answer cannot manipulate the tests, the
+asserts or the expected values. The script uses only the standard library. Standard input is the job as JSON: the
+prompt, the tests and the name of the entry point. The arguments are the file descriptors of the pipes from and to the
+answer. Standard output is the report.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from practicum.tasks.sandbox.plain import (
 MODULE = "tests"
 SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 LOOKUPS = SEARCHES | {"issubset", "issuperset", "isdisjoint"}
-"""Methods that search an object for a value. They are refused on objects that the answer returned, because the answer
-could make them find any value."""
+"""Methods that search an object for a value. These methods are refused on objects that the answer returned,
+because the answer could define a method that finds any value."""
 
 T = TypeVar("T")
 
@@ -52,8 +52,8 @@ CONNECTION: AnswerConnection
 
 
 class AssertRewriter(ast.NodeTransformer):
-    """Transformer that makes every assert a check which continues after a failure, and records reached and failed
-    asserts."""
+    """Transformer that replaces every assert by a check. The tests continue after a failed check. The transformer
+    records the asserts that were reached and the asserts that failed."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []
@@ -81,7 +81,7 @@ class AssertRewriter(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(template, node))
 
     def report(self, **values: Any) -> None:
-        """Print a line for `scoring.unit_tests` to read."""
+        """Print a line of the report, which `scoring.unit_tests` reads."""
         print(json.dumps(values), file=self.out, flush=True)
 
     def at(self, index: int) -> None:
@@ -91,7 +91,7 @@ class AssertRewriter(ast.NodeTransformer):
             self.report(at=self.sources[index])
 
     def checked(self, index: int, holds: object, value: object = None, compared: bool = False) -> None:
-        """Record the result of an assert. For a comparison, `value` is its left side."""
+        """Record whether an assert holds. If the assert is a comparison, `value` is the value of its left side."""
         if not holds:
             self.failed.setdefault(index, f"it gave {_short_repr(value)}" if compared else "it is not so")
 
@@ -105,8 +105,8 @@ class RemoteObject:
 
     Operators are refused, because the answer would decide the result: an object that is equal to everything would pass
     every test. Only objects that the tests created, by calling a class of the answer whose name begins with a capital
-    letter, also support `len`, items and iteration. If their class is derived from a plain type, operators use their
-    plain data.
+    letter, also support `len`, items and iteration. If the class of such an object is derived from a plain type,
+    operators use the plain data of the object.
     """
 
     __slots__ = ("practicum_remote",)
@@ -120,7 +120,7 @@ class RemoteObject:
             _info(instance).by_tests = True
         return instance
 
-    def __getattribute__(self, name: str) -> Any:  # also for the name of an operator, such as `x.__eq__`
+    def __getattribute__(self, name: str) -> Any:  # Python also calls this for `x.__eq__` and the like
         if name == "__class__":
             return RemoteObject
         if name in LOOKUPS and not _info(self).by_tests:
@@ -182,7 +182,8 @@ class RemoteObject:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """Return an operator of RemoteObject. It computes with plain data in this process, and refuses other operands."""
+    """Return the method of RemoteObject for an operator. The method computes in this process, with the plain data of
+    both operands, and refuses operands without plain data."""
     reflected = name not in operator.__dict__
     compute = getattr(operator, name.replace("__r", "__") if reflected else name)
 
@@ -204,11 +205,11 @@ RemoteObject.__name__ = "object of the answer"  # in the messages of TypeError
 
 
 class ObjectInfo:
-    """Description of an object of the answer."""
+    """Description of an object in the process of the answer."""
 
     def __init__(self, number: int, name: str, is_class: bool, base: str, is_iterator: bool) -> None:
         self.number, self.name, self.is_class, self.base, self.is_iterator = number, name, is_class, base, is_iterator
-        self.by_tests = False  # whether the tests created it, or may create objects with it; see RemoteObject
+        self.by_tests = False  # whether the tests created this object, or may create objects by calling this class
         self.ended = False  # whether the iterator is exhausted; it must not restart
 
 
@@ -218,8 +219,8 @@ def _info(remote: RemoteObject) -> ObjectInfo:
 
 
 def _named(name: str, value: Any) -> Any:
-    """Return the value of a name that the tests read. If it is a class with a capitalized name, the tests may create
-    objects with it."""
+    """Return the value of a name that the tests read. If `name` is capitalized and the value is a class, allow the
+    tests to create objects by calling it."""
     if type(value) is RemoteObject and _info(value).is_class and name.lstrip("_")[:1].isupper():
         _info(value).by_tests = True
     return value
@@ -260,8 +261,8 @@ class AnswerConnection:
         self.checks, self.shared = checks, shared
         self.replies, self.requests = os.fdopen(replies, "rb"), os.fdopen(requests, "wb")
         self.remotes: dict[int, RemoteObject] = {}
-        self.functions: list[Callable[..., Any]] = []  # functions of the tests that the answer may call
-        self.errors: dict[int, type[BaseException]] = {}  # copies of exception classes that the answer defines
+        self.functions: list[Callable[..., Any]] = []  # functions that the tests passed to the answer
+        self.errors: dict[int, type[BaseException]] = {}  # number of an exception class of the answer → copy
         self.lock = RLock()
 
     def ask(self, do: str, *values: Any, **keywords: Any) -> Any:
@@ -327,7 +328,7 @@ class AnswerConnection:
         os._exit(0)
 
     def special_node(self, value: Any, packer: Packer) -> Node:
-        """Return the node of a value that is not plain data. Raises TypeError if it cannot be sent."""
+        """Return the node of a value that is not plain data. Raises TypeError if the value cannot be sent."""
         kind: type[Any] = type(value)
         if kind is RemoteObject:
             return ["theirs", _info(value).number]
@@ -362,7 +363,7 @@ class AnswerConnection:
         return object.__new__(self.shared[name])
 
     def special_value(self, node: Node, unpacker: Unpacker) -> Any:
-        """Return the value of a node that is not plain data. Never runs code of the answer in this process."""
+        """Return the value of a node that is not plain data. This never runs code of the answer."""
         match node:
             case ["object", int(number), str(name), bool(is_class), str(base), bool(is_iterator)]:
                 return self.remote(ObjectInfo(number, name, is_class, base, is_iterator))
@@ -387,7 +388,7 @@ class AnswerConnection:
         raise ValueError(f"no {node[0]}")
 
     def remote(self, info: ObjectInfo) -> RemoteObject:
-        """Return the RemoteObject of an object. An object always has the same RemoteObject."""
+        """Return the RemoteObject for an object of the answer. The same object always gets the same RemoteObject."""
         if info.number not in self.remotes:
             remote = self.remotes[info.number] = RemoteObject()
             object.__setattr__(remote, "practicum_remote", info)
@@ -398,8 +399,9 @@ class AnswerConnection:
         return self.ask("await", self.remote(ObjectInfo(number, "coroutine", False, "", False)))
 
     def error_class(self, kinds: list[Any]) -> type[BaseException]:
-        """Return the exception class for a list of base classes (number, name, number, name, ...). Classes of Python
-        and of the prompt are looked up by name, others are created."""
+        """Return an exception class, given the number and name of the class and of each of its base classes, the most
+        derived first, as a flat list. Classes that Python or the prompt defines are looked up by name. Copies of the
+        other classes are created."""
         latest: type[BaseException] = BaseException
         for number, name in reversed([*zip(kinds[::2], kinds[1::2], strict=True)]):
             same = self.shared.get(name) or getattr(builtins, name, None)
@@ -415,7 +417,7 @@ def _error(kind: type[BaseException], text: str, args: list[Any], held: list[Any
     """Return a copy of an exception that the answer raised, with its text and its attributes."""
     try:
         error = kind(*args)
-    except Exception:  # the class takes other arguments
+    except Exception:  # the class cannot be called with `args`
         error = kind.__new__(kind, *args)
     for name, value in zip(held[::2], held[1::2], strict=True):
         if not name.startswith("__") and not callable(getattr(kind, name, None)):
@@ -444,8 +446,8 @@ def _imported(value: Any) -> Node | None:
 
 
 def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]:
-    """Return the names that tests use but do not define: names of the answer or of the prompt, and modules of the
-    standard library. Names of builtins are not included, except the entry point."""
+    """Return two sets of names that tests use but do not define: names of the answer or of the prompt (always with the
+    entry point), and names of modules of the standard library. Other names of builtins are left out."""
     tree = ast.parse(tests)
     loads = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     owners = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]

@@ -49,8 +49,8 @@ def read(pipe: BinaryIO) -> Message:
     return message
 
 
-# Immutable values without parts, by module and name: functions to JSON and back. Numbers are in base 16, because Python
-# limits the number of decimal digits.
+# Immutable types without parts: (module, name) → (function from value to JSON, function from JSON to value). Integers
+# are in base 16, because Python limits the number of decimal digits.
 FIXED: dict[tuple[str, str], tuple[Callable[[Any], list[Any]], Callable[..., Any]]] = {
     ("builtins", "str"): (lambda v: [v], str),
     ("builtins", "float"): (lambda v: [v], float),
@@ -99,7 +99,8 @@ def contents(value: Any) -> list[Any]:
 
 
 def attributes(value: object) -> list[Any]:
-    """Return the names and values of an object's attributes, from its `__dict__` and its slots, as a flat list."""
+    """Return the names and values of an object's attributes, from its `__dict__` and its slots, as a flat list with
+    each name before its value."""
     named = [slots for kind in type(value).__mro__ if (slots := kind.__dict__.get("__slots__", ()))]
     slots = [name for names in named for name in ((names,) if isinstance(names, str) else names)]
     held = {name: getattr(value, name) for name in slots if name[:2] != "__" and hasattr(value, name)}
@@ -121,14 +122,14 @@ def fill(value: Any, held: list[Any]) -> None:
         for name in attributes(value)[::2]:
             object.__delattr__(value, name)
         for name, attribute in zip(held[::2], held[1::2], strict=True):
-            if name[:2] == "__" or callable(getattr(type(value), name, None)):  # it would replace a method
+            if name[:2] == "__" or callable(getattr(type(value), name, None)):  # the attribute would replace a method
                 raise Malformed(f"no attribute: {name}")
             object.__setattr__(value, name, attribute)
 
 
 class Packer:
     """Converter from values to nodes. `special(value, packer)` returns the node of a value that is not plain data.
-    `peer_numbers` are the node numbers of values that the other process already has, by id."""
+    `peer_numbers`: id() of a value that the other process has sent → number of the value's node in that message."""
 
     def __init__(self, special: Callable[[Any, Packer], Node], peer_numbers: Mapping[int, int] = {}) -> None:
         self.special, self.peer_numbers = special, peer_numbers
@@ -147,7 +148,7 @@ class Packer:
         return [number]
 
     def pack(self, roots: list[Any]) -> Message:
-        """Return the message of these values."""
+        """Return a message that holds these values."""
         refs = [self.ref(root) for root in roots]
         while len(self.nodes) < len(self.values):
             self.nodes.append(self.node(self.values[len(self.nodes)]))
@@ -175,8 +176,8 @@ class Packer:
 
 class Unpacker:
     """Converter from nodes to values. `special(node, unpacker)` returns the value of a node that is not plain data, and
-    `shell` an empty object of a class that both processes have. `peer_values` are the values that the other process
-    refers to. Raises Malformed."""
+    `shell(name)` an empty object of the class `name`, which both processes have. `peer_values`: the values of the
+    message that this process sent before; nodes of kind "same" refer to them by number. `unpack` raises Malformed."""
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class Unpacker:
         return self.values[ref[0]] if isinstance(ref, list) else ref
 
     def _build(self, number: int) -> None:
-        """Build the value of an immutable node, after the nodes that it refers to."""
+        """Build the value of an immutable node. The values of the nodes that it refers to are built first."""
         waiting, begun = [number], set()
         while waiting:
             top = waiting[-1]
@@ -229,13 +230,13 @@ class Unpacker:
 
 
 def snapshot(unpacker: Unpacker) -> dict[int, list[Any]]:
-    """Return the contents of a message's mutable values, by node number."""
+    """Return the contents of all mutable values in the unpacked message, by node number."""
     changing = (number for number, node in enumerate(unpacker.nodes) if node[0] in MUTABLE or node[0] == "made")
     return {number: contents(unpacker.values[number]) for number in changing}
 
 
 def changed(unpacker: Unpacker, before: dict[int, list[Any]]) -> dict[int, list[Any]]:
-    """Return the new contents of values that differ from `before`, by node number."""
+    """Return the present contents of the values whose contents differ from `before`, by node number."""
     now = {number: contents(unpacker.values[number]) for number in before}
     return {
         number: held
@@ -245,7 +246,7 @@ def changed(unpacker: Unpacker, before: dict[int, list[Any]]) -> dict[int, list[
 
 
 def parses(code: str) -> bool:
-    """Return whether the code parses as a module. The body of a function, for example, does not."""
+    """Return whether the code parses as a module. The body of a function, for example, does not parse."""
     try:
         compiled(code, "answer.py")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -254,6 +255,6 @@ def parses(code: str) -> bool:
 
 
 def compiled(source: str | ast.Module, name: str) -> types.CodeType:
-    """Compile without the `__future__` imports of this module."""
+    """Compile Python source. The `__future__` imports of this module do not apply to it."""
     code: types.CodeType = compile(source, name, "exec", dont_inherit=True)
     return code

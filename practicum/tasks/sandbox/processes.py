@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def close_pipes(process: Process) -> None:
-    """Close the pipes to a process, even if a leftover child process still holds them."""
+    """Close the pipes to a process, even if a leftover child of the process still holds their other ends."""
     # asyncio has no public API for this; an open transport warns when it is garbage-collected.
     process._transport.close()  # type: ignore[attr-defined]
 
@@ -30,7 +30,7 @@ def kill_group(group: int) -> None:
 
 
 def count_threads(pid: int) -> int:
-    """Return the number of threads of a process; 0 if it cannot be read."""
+    """Return the number of threads of a process; 0 if the number cannot be read."""
     try:
         return os.stat(f"/proc/{pid}/task").st_nlink - 2
     except OSError:
@@ -38,8 +38,8 @@ def count_threads(pid: int) -> int:
 
 
 def disk_usage(folder: Path, max_files: int) -> tuple[float, int]:
-    """Return the disk usage (bytes) and the number of files and folders in a folder. Counting stops after
-    `max_files`."""
+    """Return the disk usage (bytes) and the number of files and folders in a folder. Counting stops at
+    the first file or folder beyond `max_files`."""
     size, count, waiting = 0.0, 0, [str(folder)]
     while waiting and count <= max_files:
         try:
@@ -53,7 +53,7 @@ def disk_usage(folder: Path, max_files: int) -> tuple[float, int]:
                     size += entry.stat(follow_symlinks=False).st_blocks * 512
         except (FileNotFoundError, NotADirectoryError):
             continue  # removed by the program in the meantime
-        except OSError:  # the path is too long, or the program made it unreadable
+        except OSError:  # a path is too long, or the program made it unreadable: report infinite disk usage
             return math.inf, count
     return size, count
 

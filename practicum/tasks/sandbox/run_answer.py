@@ -1,9 +1,9 @@
 """Script that runs the code of an answer in the sandbox: it loads the code and executes the calls of the tests.
 
-The tests run in another process (`judge_tests.py`); this process receives only the arguments of their calls. The tests
-must not trust the replies, because the answer can do anything in this process; so replies are only plain data. Standard
-input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the file descriptors
-of the pipes from and to the tests.
+The tests run in another process (`judge_tests.py`); this process receives only the arguments of the tests' calls. The
+tests must not trust the replies, because the answer can do anything in this process; so replies are only plain data.
+Standard input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the file
+descriptors of the pipes from and to the tests.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class LoadedAnswer:
         self.shared: set[str] = set()  # names of classes that the prompt defines; the tests have them too
         self.objects: list[Any] = []  # objects that the tests refer to by index
         self.numbers: dict[int, int] = {}
-        self.callbacks: dict[int, int] = {}  # id of a wrapper → number of the function of the tests that it calls
-        self.lock = threading.RLock()  # the answer may call such functions from several threads
+        self.callbacks: dict[int, int] = {}  # id of a wrapper → number of the tests' function that the wrapper calls
+        self.lock = threading.RLock()  # the answer may call functions of the tests from several threads
         self.operations: dict[str, Callable[..., Any]] = {
             **{one.__name__: one for one in (getattr, setattr, delattr, len, iter, next, str, repr, bool, isinstance)},
             **{one.__name__: one for one in (operator.call, operator.getitem, operator.setitem, operator.delitem)},
@@ -75,7 +75,7 @@ class LoadedAnswer:
         }
 
     def serve(self) -> None:
-        """Execute the requests of the tests until they end."""
+        """Execute the requests of the tests until the tests end."""
         with suppress(EOFError, BrokenPipeError):
             while True:
                 self.do(read(self.requests))
@@ -89,7 +89,7 @@ class LoadedAnswer:
         try:
             keywords = dict(zip(names, values[split:], strict=True))
             result, raised = self.operations[message["do"]](*values[:split], **keywords), False
-        except BaseException as error:  # SystemExit too: the tests handle it
+        except BaseException as error:  # also SystemExit, which is passed on to the tests
             result, raised = error, True
         now = changed(unpacker, before)
         packer = Packer(self.special_node, {id(value): number for number, value in unpacker.values.items()})
@@ -98,7 +98,8 @@ class LoadedAnswer:
         write(self.replies, {"raised": raised, "changed": sizes, **reply})
 
     def make(self, kind: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        """Call a class. The object stays in this process, even if its class is derived from a plain type."""
+        """Create an object by calling a class. The object stays in this process, and the tests refer to it by number,
+        even if the class is derived from a plain type."""
         instance = kind(*args, **keywords)
         if type(instance).__module__ != "builtins":
             self.number(instance)
@@ -192,13 +193,13 @@ class LoadedAnswer:
             return result
 
         self.callbacks[id(call)] = number
-        self.objects.append(call)  # keeps the object alive, so that its id is not reused
+        self.objects.append(call)  # keeps the wrapper alive, so that its id is not reused
         return call
 
 
 def _content(value: Any) -> tuple[str, Any]:
-    """Return the name of the plain type that an object is derived from, and its data; ("", None) if it is not
-    derived."""
+    """Return the name of the plain type that an object is an instance of, and the object's data as a value of this
+    type. Return ("", None) if the object is not an instance of a plain type."""
     if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
         return "", None
     kind = next((kind for kind in DERIVED if isinstance(value, kind)), None)
@@ -215,8 +216,8 @@ def _await(value: Any) -> Any:
 
 
 def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
-    """Run the code. Code that continues the prompt is joined to the prompt. Other code runs after the prompt, because
-    it may need the prompt's imports."""
+    """Run the code of an answer in the namespace `names`. Code that continues the prompt is joined to the prompt. Other
+    code runs after the prompt, because it may need the prompt's imports."""
     # `bare` is the code from the first line that looks like Python, without prose before it.
     lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
     bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])

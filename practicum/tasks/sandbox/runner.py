@@ -1,9 +1,10 @@
 """Sandbox that runs model-generated code safely.
 
 A program is a few Python files. It runs in its own process and in an empty folder that is removed afterwards, with the
-standard library, an empty environment, and the fences of `fences.py`. This module watches the time, output, disk
-space and threads of the program, and kills a program that exceeds a limit, with its process group. docs/learn/tasks.md
-lists the protections per platform. If a fence of the minimum is missing, nothing is run, unless `UNFENCED` allows it.
+standard library, an empty environment, and the fences of `fences.py`. This module watches the time, output, disk space
+and threads of the program, and kills a program that exceeds a limit, together with all processes of its group.
+docs/learn/tasks.md lists the protections per platform. If a fence of the minimum is missing, nothing is run, unless
+`UNFENCED` allows it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from practicum.tasks.sandbox.processes import close_pipes, count_threads, delete
 FENCES = Path(__file__).with_name("fences.py")
 
 UNFENCED = "PRACTICUM_UNFENCED_CODE"
-"""Environment variable. The value `yes` allows running code without all fences."""
+"""Environment variable. The value `yes` allows running code even if some fences are missing."""
 
 UNFENCED_WARNING = (
     f"{UNFENCED}=yes is set: generated code runs even if fences of the sandbox are missing, and can then read, change "
@@ -55,7 +56,7 @@ class Limits:
     wall: float = 20.0  # seconds of wall time
     memory_mb: int = 512  # address space; Python itself takes about 30 MB
     output_kb: int = 64  # standard output and standard error, each
-    # These may be exceeded briefly between two checks:
+    # A program may exceed the limits below briefly, between two checks:
     folder_mb: int = 32  # disk space, including deleted files that are still open
     files: int = 1000  # files and folders
     threads: int = 64
@@ -63,15 +64,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """Result of a program. `reason` says why it failed, and is empty if it succeeded."""
+    """Result of a program. `reason` says why the program failed, and is empty if it succeeded."""
 
-    exit_code: int | None = None  # None if a signal ended it, or if nothing was run
+    exit_code: int | None = None  # None if a signal ended the program, or if nothing was run
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0  # wall time
     reason: str = ""
-    stopped: bool = False  # whether a limit or a fence ended it
-    unfenced: bool = False  # whether it ran without all fences of the minimum
+    stopped: bool = False  # whether a limit or a fence ended the program
+    unfenced: bool = False  # whether the program ran although a fence of the minimum was missing
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class Sandbox:
         limits: Limits | None = None,
     ) -> ProgramResult:
         """Write `files` (relative path → text) to an empty folder and run `entry` there. `limits` replace the sandbox's
-        limits for this program. Failures of the program are in the result. Raises UsageError if this machine lacks the
-        fences, and for a path outside the folder."""
+        limits for this program. If the program fails, the result has the reason. Raises UsageError if this machine
+        lacks the fences, and for a path outside the folder."""
         async with self._slot():
             return await self._run(files, entry, args, stdin, limits or self.limits)
 
@@ -104,8 +105,9 @@ class Sandbox:
         self, program: Mapping[str, str], tester: Mapping[str, str], stdins: tuple[str, str], tester_limits: Limits
     ) -> tuple[ProgramResult, ProgramResult]:
         """Run the `main.py` of a program and of its tester concurrently, each as `run` does, connected by two pipes.
-        Each gets the file descriptors of its pipe ends as arguments: first the read end, then the write end. The
-        program must end when the tester has ended."""
+        Each gets the file descriptors of its pipe ends as arguments: first the read end, then the write end. `stdins`
+        are the standard inputs of the program and of the tester. Return the results of the program and of the tester. A
+        program that does not end soon after its tester counts as failed."""
         (from_tester, to_program), (from_program, to_tester) = _new_pipe(), _new_pipe()
         sides = (program, self.limits, (from_tester, to_tester)), (tester, tester_limits, (from_program, to_program))
         async with self._slot():
@@ -155,8 +157,9 @@ class Sandbox:
             await asyncio.to_thread(_remove, folder)
 
     def require(self) -> None:
-        """Check that code can be run here, before any model call is paid. Raises UsageError if it cannot."""
-        with ThreadPoolExecutor(1) as thread:  # in a thread, because this thread may already run an event loop
+        """Check that code can be run here, before any model call is paid. Raises UsageError if code cannot be run."""
+        # Use a new thread, because the calling thread may already run an event loop.
+        with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, self.run({"main.py": ""})).result()
 
     async def _run_in(
@@ -220,8 +223,8 @@ class Sandbox:
 
 
 class _Watcher:
-    """Watcher of a running program. Its time counts from the moment at which `fences.py` starts the program, as written
-    to the pipe `status`."""
+    """Watcher of a running program. The time of the program counts from the moment at which `fences.py` starts it;
+    `fences.py` writes this moment to the pipe `status`."""
 
     def __init__(self, process: Process, limits: Limits, folder: Path, status: int) -> None:
         self.process, self.limits, self.folder, self.status = process, limits, folder, status
@@ -279,7 +282,7 @@ class _Watcher:
                 stdin.close()
 
     def _read_status(self) -> None:
-        """Read the status of the fences, if it has been written already."""
+        """Read the status of the fences, if `fences.py` has written it already."""
         with contextlib.suppress(BlockingIOError):
             self.fences = self.fences or os.read(self.status, 65536)
         if self.fences:
@@ -310,7 +313,7 @@ def _relative_path(name: str) -> str:
 
 
 def _new_pipe() -> tuple[IO[bytes], IO[bytes]]:
-    """Return the read end and the write end."""
+    """Create a pipe. Return its read end and its write end."""
     read, write = os.pipe()
     return open(read, "rb", buffering=0), open(write, "wb", buffering=0)
 
@@ -334,12 +337,12 @@ def _write(folder: Path, files: Mapping[str, str]) -> str | None:
 def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
-    except (OSError, RecursionError):  # nested too deeply for Python
+    except (OSError, RecursionError):  # the folders are nested too deeply for Python
         subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
 def _kill(process: Process) -> None:
-    if process.returncode is None:  # otherwise its id may belong to another process already
+    if process.returncode is None:  # the id of a process that has ended may belong to another process
         kill_group(process.pid)
 
 
@@ -357,9 +360,11 @@ def _last_line(stderr: str) -> str:
     return stderr.strip().rpartition("\n")[2].strip()
 
 
-# Notes of scores quote these reasons and models read them. Do not reword them: that changes the prompts of stored runs.
+# Notes of scores quote these reasons, and models read the notes. Do not reword a reason: that changes the prompts of
+# stored runs.
 def _failure(code: int, stderr: str, limits: Limits) -> str:
-    """Return why a program failed, for programs that this module did not stop; empty if it succeeded."""
+    """Return why a program failed; empty if it succeeded. For programs that ended without being stopped by
+    `_Watcher`."""
     last = _last_line(stderr)
     if code == 0:
         return ""
@@ -381,6 +386,7 @@ def _failure(code: int, stderr: str, limits: Limits) -> str:
 
 
 def _location(stderr: str, index: int) -> str:
-    """Return the file and line of one traceback frame in the program's code. Library files have absolute paths."""
+    """Return the file and line of the traceback frame at `index` among the frames in the program's code. Frames in
+    library files are left out: their paths are absolute."""
     lines: list[tuple[str, str]] = re.findall(r'File "([^/"<][^"]*)", line (\d+)', stderr)
     return f" ({lines[index][0]} line {lines[index][1]})" if lines else ""

@@ -9,7 +9,7 @@ PYTHON = ("", "python", "py", "python3")
 """Language tags of fences that may hold Python."""
 
 LINE_BEFORE = 500
-"""Number of characters before a fence that are searched for its file name."""
+"""Number of characters before a fence that are searched for the file name of its block."""
 
 # A fence without an end belongs to a truncated answer; its code counts, too.
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -45,8 +45,9 @@ def code_blocks(answer: str) -> list[CodeBlock]:
 
 
 def python_code(answer: str, name: str | None) -> str:
-    """Return the Python code of an answer: all blocks up to the last block that defines `name`, because later blocks
-    only use it. If no block defines `name`, return all blocks; if the answer has no block, return the answer."""
+    """Return the Python code of an answer: all Python blocks up to the last block that defines `name`. Later blocks
+    only use `name`. If no block defines `name`, return all Python blocks. If the answer has no Python block, return the
+    whole answer."""
     codes = [block.code for block in code_blocks(answer) if block.language in PYTHON]
     if not codes:
         return answer
@@ -63,8 +64,9 @@ def defines_name(code: str, name: str) -> bool:
 
 
 def project_files(answer: str) -> dict[str, str]:
-    """Return the files of a small project by name, each from a fenced block that names it. Python without a file name
-    is main.py. If a name occurs twice, the last block counts."""
+    """Return the files of a small project by name, each from a fenced block that names it. A block that is tagged as
+    Python and has no file name is main.py. If a name occurs twice, the last block counts. If no block gives a file,
+    the Python code of the answer is main.py."""
     files: dict[str, str] = {}
     for block in code_blocks(answer):
         unnamed_python = block.language in PYTHON and block.language

@@ -1,8 +1,8 @@
 """Scorer `coverage`: the share of required concepts that a text uses, in any form (CommonGen-Hard, Self-Refine 2023).
 
 A text uses a concept if a word of the text has the same stem as the concept (Snowball stemmer for English), or is an
-irregular form of the concept. A stem is coarser than a lemma: "operator" counts as "operate". The words of a longer
-concept must follow each other in the text; each word is compared by its stem.
+irregular form of the concept. A stem is coarser than a lemma: "operator" counts as "operate". The words of a concept
+with several words must follow each other in the text; each word is compared by its stem.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def concept_coverage(concepts: Sequence[str], text: str) -> Score:
 
     required = list(dict.fromkeys(concepts))
     stem = Stemmer.Stemmer("english").stemWord
-    # An irregular form may also be another word: "shot" is a noun, and a form of "shoot".
+    # A word may be both a word with its own stem and an irregular form: "shot" is a noun, and a form of "shoot".
     stems = [{stem(word), stem(_base_forms().get(word, word))} for word in _words(text)]
 
     def uses(concept: str) -> bool:
@@ -41,7 +41,7 @@ def concept_coverage(concepts: Sequence[str], text: str) -> Score:
 
 
 def concepts_fault(meta: Mapping[str, Any], scorer: str) -> str | None:
-    """Return why a task has no usable concepts, phrased to follow "task X"; None if it has them."""
+    """Return why a task has no usable concepts, phrased to follow "task X"; None if the concepts are usable."""
     concepts = meta.get("concepts")
     if isinstance(concepts, list) and concepts and all(isinstance(c, str) and _words(c) for c in concepts):
         return None
@@ -55,7 +55,7 @@ def _words(text: str) -> list[str]:
 
 @cache
 def _base_forms() -> Mapping[str, str]:
-    """Return irregular form → base form."""
+    """Return the mapping from each irregular form to its base form."""
     return {form: word for word, forms in (row.split(":") for row in IRREGULAR.split()) for form in forms.split(",")}
 
 

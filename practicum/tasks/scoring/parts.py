@@ -1,7 +1,7 @@
 """Scoring of a part of a task with the scorer of the whole task (MAEL, section 2.2).
 
-A part has no label. Some scorers can still score its solution. The other scorers compare with the answer to the whole
-task and would score a correct part as wrong.
+A part of a task has no right answer. Some scorers can still score the solution of a part. The other scorers compare a
+solution with the right answer to the whole task, so they would score a correct solution of a part as wrong.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | None:
     """Return the task for scoring the solution of a part, or None if the scorer cannot score the solution.
 
-    The scorer `tests` gets the whole task, if the solution defines the tests' entry point. `coverage` and `commongen`
-    get the part with the concepts that occur in it. `software` gets the part as the requirement, if the solution holds
-    a program that imports only its own files and the standard library.
+    The scorer `tests` gets the whole task, if the solution defines the entry point of the tests. `coverage`
+    and `commongen` get the part with the concepts that occur in the part. `software` gets the part as the requirement,
+    if the solution holds a program that imports only its own files and the standard library.
     """
     if meta_fault(scorer, whole.meta):
         return None

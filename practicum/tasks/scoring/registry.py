@@ -35,14 +35,14 @@ BUILT_IN = (*COMPARING, "tests", "coverage", "software", *JUDGED)
 
 @dataclass(frozen=True, slots=True)
 class AnswerScorer:
-    """Scorer that needs no model. `score(task, trace)` returns a Score or an awaitable of a Score. It is only called
-    for attempts that did not fail, and for tasks with the data that the scorer needs; `Run.score` checks both."""
+    """Scorer that needs no model. `score(task, trace)` returns a Score or an awaitable of a Score. `Run.score`
+    calls the scorer only for attempts that did not fail, and for tasks with the data that the scorer needs."""
 
     name: str
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
     needs_target: bool = False
-    pure: bool = True  # whether equal answers always get equal scores; such scores are not journaled
-    agent: str | None = None  # the only kind of agent whose attempts it can score; None: any
+    pure: bool = True  # whether equal answers always get equal scores; scores of a pure scorer are not journaled
+    agent: str | None = None  # kind of agent whose attempts the scorer can score; None: any kind
 
     async def __call__(self, task: Task, trace: Trace, run: object = None) -> Score:
         """Return the score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""
@@ -58,7 +58,7 @@ SCORERS: Group[Any] = Group(
     unknown="scorer.unknown",
     advice="; write module:function for your own function",
 )
-"""Registered scorers: an installed package registers a function or an AnswerScorer."""
+"""Registered scorers. An installed package can register a function or an AnswerScorer."""
 
 
 def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
@@ -70,7 +70,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     state of an agent with tools. With the setting `labels`, learning sees the note of a Score. The scorer raises
     AgentError, naming task and scorer, if the function raises or does not return a score.
 
-    Raises UsageError, with name and `origin`, if the object cannot be called as `(task, answer[, trace])`.
+    Raises UsageError, which gives `name` and `origin`, if `function` cannot be called as `(task, answer[, trace])`.
     """
     if not callable(function):
         kind = type(function).__name__
@@ -83,7 +83,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     except TypeError:
         text = f"scorer {name!r}{origin}: the function must take (task, answer), or (task, answer, trace)"
         raise UsageError("scorer.invalid", text) from None
-    except ValueError:  # some builtins have no signature; the first call checks them
+    except ValueError:  # some builtins have no signature, so only the first call shows a mismatch
         pass
 
     thread = OwnThread("practicum scorer")
@@ -131,7 +131,8 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
 
 
 def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
-    """Return the fault of a task's `meta` for the scorer, phrased to follow "task X"; None if the scorer can use it."""
+    """Return the fault of a task's `meta` for the scorer, phrased to follow "task X"; None if the scorer can use the
+    `meta`."""
     match scorer_name:
         case "tests":
             return tests_fault(meta)
@@ -159,8 +160,9 @@ def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, t
 
 
 def as_score(result: object) -> Score:
-    """Convert the result of a scorer to a Score. Values outside [0, 1] by a rounding error are clamped (`core.scores`).
-    Raises TypeError for a result that is not a score, and ValueError for nan and other values outside [0, 1]."""
+    """Convert the result of a scorer to a Score. Values that are outside [0, 1] only by a rounding error are clamped
+    (`core.scores`). Raises TypeError for a result that is not a score, and ValueError for nan and other values outside
+    [0, 1]."""
     if isinstance(result, Score):
         score = result
     elif isinstance(result, SupportsFloat):  # includes numpy's bool and floats

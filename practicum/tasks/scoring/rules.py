@@ -19,11 +19,12 @@ SEARCH_SECONDS = 1.0
 """Timeout of a pattern search (s). Pattern and answer are untrusted, and a search may take forever."""
 
 PASS_MARK = 0.5
-"""Minimum value of a plain number to count as correct."""
+"""Minimum score at which an answer counts as correct, for scores that are plain numbers."""
 
 
 def target_fault(scorer_name: str, target: str) -> str | None:
-    """Return why the scorer cannot use this target, phrased to follow "target of task X"; None if it can."""
+    """Return why the scorer cannot use this target, phrased to follow "target of task X"; None if the scorer can
+    use it."""
     match scorer_name:
         case "numeric" if last_number(target) is None:
             return f"({target[:40]!r}) holds no number"
@@ -75,9 +76,10 @@ def list_items(target: str, answer: str) -> Score:
 
 
 def numeric(target: str, answer: str) -> Score:
-    """Score 1 if the last numbers of both texts agree up to rounding to two decimals, else 0. They may differ by half a
-    unit of the last decimal place that both show (33.33 for 33.3333, but not 0.004 for 0.001), but by at most 0.005
-    (18.4 does not round to 18). A relative difference of 1e-9 (floating-point noise) is always allowed."""
+    """Score 1 if the last number of the answer agrees with the last number of the target up to rounding to two
+    decimals, else 0. The two numbers may differ by half a unit of the last decimal place that both have (33.33 for
+    33.3333, but not 0.004 for 0.001), but by at most 0.005 (18.4 does not round to 18). A relative difference of 1e-9
+    (floating-point noise) is always allowed."""
     expected, actual = last_number(target), last_number(answer)
     if expected is None or actual is None:
         return _verdict(False, "the answer holds no number")
@@ -95,8 +97,8 @@ def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
 
 
 def named_choices(choices: Sequence[str], text: str) -> tuple[str, ...]:
-    """Return the choices that a text names: the choice that equals the whole text, else each choice that it contains
-    as whole words.
+    """Return the choices that a text names: the choice that equals the whole text, else each choice that the text
+    contains as whole words.
 
     Case is ignored, except for a choice of one letter inside a longer text: the article "a" is not choice A. A choice
     inside a longer choice ("York" in "New York") does not count.
@@ -119,7 +121,7 @@ def _normalised(choices: tuple[str, ...]) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _pattern_of(choices: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of these choices for a text from `_bare`; longer choices match first."""
+    """Return a pattern that finds these choices in a text that `_bare` returned. Longer choices match first."""
     words = sorted(map(_bare, choices), key=len, reverse=True)
     forms = (re.escape(word) if len(word) == 1 else f"(?i:{re.escape(word)})" for word in words)
     return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)")
@@ -136,7 +138,8 @@ RULES: dict[str, Callable[[str, str], Score]] = {
 
 
 def normalise(text: str) -> str:
-    """Normalise text for comparison: remove case, repeated white space, final full stops and enclosing quotes."""
+    """Normalise text for comparison: fold case, and remove repeated white space, final full stops and enclosing
+    quotes."""
     return _bare(unicodedata.normalize("NFD", text).casefold())
 
 
@@ -144,7 +147,7 @@ def _bare(text: str) -> str:
     """Remove repeated white space, final full stops and enclosing quotes."""
     text = " ".join(unicodedata.normalize("NFC", text).split())
     start, end, before = 0, len(text), (-1, -1)
-    while before != (start, end):  # by position, because copying a long answer of quotes at each step would be slow
+    while before != (start, end):  # moves positions, because copying a long text in each round is slow
         before = start, end
         end -= text[end - 1 : end] == "." and end > start
         end -= text[end - 1 : end] == " " and end > start
@@ -157,9 +160,9 @@ def _bare(text: str) -> str:
 
 def last_number(text: str) -> Decimal | None:
     """Return the last number in a text, or None. If the text has a "####" (GSM8K's mark of an answer), only the text
-    after the last one is read. Reads 1,234.5, $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round
-    brackets is negative, as in accounting, when only a label precedes it: "(200)", "Loss: ($200)", but not "seven
-    (7)"."""
+    after the last "####" is read. Reads 1,234.5, $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round
+    brackets is negative, as in accounting, if nothing or only a label precedes it: "(200)", "Loss: ($200)", but not
+    "seven (7)"."""
     matches = list(_NUMBER.finditer(text.rpartition("####")[2]))
     if not matches:
         return None

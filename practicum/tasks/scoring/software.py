@@ -27,8 +27,8 @@ class Inspection:
     """Result of the inspection of a project's files.
 
     `gaps` are syntax errors and placeholders, each with its file and line; `code` is the code without comments.
-    `measures` are sizes of this code without blank lines, summed over the files that parse (MAEL, section 3.3):
-    `files`, `lines`, `tokens` (estimated), `functions`, and the cyclomatic `complexity` (McCabe 1976) of each function
+    `measures` are sizes of this code, summed over the files that parse (MAEL, section 3.3): `files`, `lines` (without
+    blank lines), `tokens` (estimated), `functions`, and the cyclomatic `complexity` (McCabe 1976) of each function
     and of each file's code outside functions.
     """
 
@@ -56,7 +56,8 @@ async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspect
 
 
 async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> ProgramResult:
-    """Run a project. The `reason` of the result is also empty if the program asks for more input than `stdin` holds."""
+    """Run a project. A program that asks for more input than `stdin` holds has succeeded: the `reason` of its result
+    is empty."""
     python = [name for name in files if name.endswith(".py")]
     entry = meta.get("entry") or ("main.py" if "main.py" in files or len(python) != 1 else python[0])
     result = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))
@@ -65,7 +66,7 @@ async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox
 
 
 def software_fault(meta: Mapping[str, Any]) -> str | None:
-    """Return the fault of a project's `meta`, phrased to follow "task X"; None if it is valid."""
+    """Return the fault of a project's `meta`, phrased to follow "task X"; None if the `meta` is valid."""
     for name in ("entry", "stdin"):
         if not isinstance(meta.get(name, ""), str):
             return f"has a meta.{name} that is not a string; scorer 'software' needs a string"

@@ -1,10 +1,10 @@
 """Scorer `tests`: runs the unit tests of a task on an answer's code, in the sandbox.
 
 `meta.tests` is code with asserts, or a list of such code. `meta.entry_point` is the name that the answer must define;
-its value is passed to the function `check`, if the tests define it (as in HumanEval). `meta.prompt` is code that an
-answer may continue. The score is 1 if all asserts hold and else 0, so the mean score is pass@1. The note gives the
-number of asserts that held, and the first failure. The reflector sees this note if the setting `labels` is on. If no
-assert is reached, the score is 0; tests that cannot reach an assert are rejected before the run.
+if the tests define a function `check`, the value of this name is passed to it (as in HumanEval). `meta.prompt` is code
+that an answer may continue. The score is 1 if all asserts hold and else 0, so the mean score is pass@1. The note gives
+the number of asserts that held, and the first failure. The reflector sees this note if the setting `labels` is on. If
+no assert is reached, the score is 0; tests that cannot reach an assert are rejected before the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from practicum.tasks.scoring.code_blocks import python_code
 
 SANDBOX = Path(__file__).parents[1] / "sandbox"
 
-REPORT_KB = 3  # size limit of the report per assert
+REPORT_KB = 3  # output that the report may add, per assert in the tests (kB)
 
 
 async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
@@ -63,7 +63,7 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
 
 @cache
 def _program(script: str) -> dict[str, str]:
-    """Return the files of a script for the sandbox."""
+    """Return the files that the sandbox needs to run a script: the script and `plain.py`."""
     shared = SANDBOX / "plain.py"
     name = shared.relative_to(Path(__file__).parents[3]).as_posix()
     return {"main.py": (SANDBOX / script).read_text("utf-8"), name: shared.read_text("utf-8")}
@@ -72,9 +72,9 @@ def _program(script: str) -> dict[str, str]:
 class _Report(BaseModel):
     """Report that the tests print line by line, a few fields per line."""
 
-    at: str | None = None  # the assert that is checked now
-    total: int | None = None  # asserts in the tests
-    done: int | None = None  # asserts that were reached, once the tests have ended
+    at: str | None = None  # source of the assert that was reached last
+    total: int | None = None  # number of asserts in the tests
+    done: int | None = None  # number of asserts that were reached; None until the tests have ended
     failed: int = 0
     first: tuple[str, str] = ("", "")  # source of the first failed assert, and the reason
     fault: str = ""  # reason why nothing could be tested
@@ -110,7 +110,7 @@ def _joined(tests: str | list[str]) -> str:
 
 
 def tests_fault(meta: Mapping[str, Any]) -> str | None:
-    """Return why a task has no usable tests, phrased to follow "task X"; None if it has them."""
+    """Return why a task has no usable tests, phrased to follow "task X"; None if the tests are usable."""
     tests = meta.get("tests")
     valid = isinstance(tests, str) or (isinstance(tests, list) and all(isinstance(test, str) for test in tests))
     if not tests or not valid:
@@ -120,7 +120,7 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
             return f"has a meta.{name} that is not a string; scorer 'tests' needs a string"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # style warnings of the tests
+            warnings.simplefilter("ignore")  # hides style warnings about the tests
             tree = ast.parse(_joined(tests))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"has meta.tests that are not valid Python: {error}"
@@ -130,11 +130,11 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
     if meta.get("entry_point"):
         names.add("check")
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    # A decorator may call or register the decorated function.
+    # A decorator may call or register the decorated function, so decorated functions are not checked.
     plain = (node for node in tree.body if isinstance(node, definitions) and not node.decorator_list)
     for name in (node.name for node in plain if node.name not in names and _has_assert(node)):
         hint = ", or set meta.entry_point to the name that check is called with" if name == "check" else ""
-        return f"has meta.tests whose {name} is never called, so its asserts test nothing: call it{hint}"
+        return f"has meta.tests that never call {name}, so the asserts in {name} test nothing: call {name}{hint}"
     if not names_used(_joined(tests), meta.get("entry_point"))[0]:
         return "has meta.tests that use no name of the answer: set meta.entry_point to the name that an answer defines"
     return None

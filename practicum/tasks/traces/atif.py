@@ -1,13 +1,14 @@
 """ATIF, the trajectories of Harbor and Terminal-Bench (`schema_version` ATIF-v1.0 to v1.8, RFC 0001 of Harbor).
 
 The task is the first step with source `user`. A step of the agent holds `reasoning_content`, `message`, `tool_calls`
-and `observation.results`. Steps copied from an earlier trajectory are read like others. Each of `subagent_trajectories`
-is a separate trace.
+and `observation.results`. Steps copied from an earlier trajectory are read like other steps. Each of
+`subagent_trajectories` is a separate trace.
 
-The score comes from `verifier_result.rewards` in Harbor's `result.json`: the `reward` there, or the mean of all
-rewards. `result.json` is looked up in the trajectory's folder and in up to three folders above. If the trajectory is
-for one part of a task, the result of this part in `step_results` is used. Without a result, a score in the record or
-its `extra` is read (see `stored_score`). Subagents have no score, because Harbor does not score them.
+The score comes from `verifier_result.rewards` in Harbor's `result.json`: the reward named `reward`, or without it the
+mean of all rewards. `result.json` is looked up in the trajectory's folder and in up to three folders above it. If the
+trajectory is for one part of a task, the result of this part in `step_results` is used. Without a result, a score in
+the record or in the record's `extra` is read (see `stored_score`). Subagents have no score, because Harbor does not
+score them.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str,
 
 
 def _trial_result(place: RecordPlace) -> Mapping[str, Any]:
-    """Return Harbor's result for this trajectory, or for its part of the task if the result has several parts."""
+    """Return Harbor's result for this trajectory; empty if no result can be read. If the result has several parts,
+    return the result of the part of the task that the trajectory belongs to."""
     path = place.source.path
     for folder in path.parents[:RESULT_DEPTH]:
         try:
@@ -90,7 +92,7 @@ def _trial_result(place: RecordPlace) -> Mapping[str, Any]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            place.warn(f"the result.json of the trial cannot be read ({error}); the trace has no score")
+            place.warn(f"the result.json of the trial cannot be read ({error}); its rewards are not used")
             return {}
         if isinstance(result, Mapping) and result.keys() & {"verifier_result", "step_results"}:
             parts = {text_at(part, "step_name"): part for part in objects_in(result, "step_results", place.warn)}

@@ -1,8 +1,8 @@
 """Chat messages in OpenAI's format: `{"messages": [...]}`, or the bare list. Files for fine-tuning have this format.
 
 The task is the first user message; the answer is the assistant's last message. Reasoning (`reasoning_content`,
-`reasoning`), tool calls and tool results between them are steps. Other string and number fields of a record and of its
-`metadata` are stored in the task's meta.
+`reasoning`), tool calls and tool results between these two messages are steps. Other string and number fields of a
+record and of its `metadata` are stored in the task's meta.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def read(record: Any, place: RecordPlace) -> Iterator[Task]:
 
 
 def _plain_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with strings or finite numbers, and the tags, which `forget` accepts."""
+    """Return the fields whose values are strings or finite numbers, and `tags` (a string or a list of strings), because
+    `forget` can name a tag."""
     return {
         key: value
         for key, value in record.items()

@@ -1,10 +1,10 @@
 """Sessions of Claude Code: JSON lines of type `user` and `assistant`, and bookkeeping lines of other types.
 
 A session is one trace in the order of its lines, rewound branches included. The task is the first message that the user
-typed. Messages that the program inserted (`isMeta`, `isCompactSummary`, output of local commands) do not count, and a
-slash command counts only if the user typed nothing else. A subagent (`isSidechain`) is a separate trace, identified by
-`agentId` or by the first message of its chain of `parentUuid`. Bookkeeping lines (snapshots, titles, queue, hooks) are
-skipped; a line of unknown type is a problem. A session has no score.
+typed. Messages that the program inserted (`isMeta`, `isCompactSummary`, output of local commands) are never the task. A
+slash command is the task only if the user typed nothing else. A subagent (`isSidechain`) is a separate trace,
+identified by `agentId` or by the first message of its chain of `parentUuid`. Bookkeeping lines (snapshots, titles,
+queue, hooks) are skipped; a line of unknown type is reported as a problem. A session has no score.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INSERTED = (
 )
 _COMMAND_TAGS = ("<command-name>", "<command-message>")
 _COMMAND = "command"
-"""Temporary kind of slash commands, until `ClaudeCodeReader.tasks` decides whether a command is the task."""
+"""Temporary item kind of slash commands, until `ClaudeCodeReader.tasks` decides whether a command is the task."""
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -74,14 +74,14 @@ class ClaudeCodeReader:
             return
         self._bookkeeping = self._bookkeeping or place
         if type == "attachment" and value_at(record, "attachment/type") == "queued_command":
-            # The user typed this while the agent was working.
+            # The user typed this prompt while the agent was working.
             prompt = items_of_content(value_at(record, "attachment/prompt"), "user", place.warn)
             self._session(record, place, root).items += prompt
         elif type not in _BOOKKEEPING.split():
             place.warn(f"a line of unknown type {type!r:.40} is left out")
 
     def tasks(self) -> Iterator[Task]:
-        """Yield the tasks, in the order of their sessions' first lines."""
+        """Yield the tasks, in the order of the first lines of their sessions."""
         if self._bookkeeping and not self._sessions:
             self._bookkeeping.warn("a Claude Code session without a message")
         for (id, sidechain), session in self._sessions.items():
@@ -102,8 +102,8 @@ class ClaudeCodeReader:
 
 
 def _speaker(item: Item, record: Mapping[str, Any]) -> str:
-    """Return "system" for an item that the program inserted, the temporary kind for a slash command, else the kind of
-    the item."""
+    """Return the kind of an item: "system" if the program inserted the item, `_COMMAND` if the item is a slash command,
+    else its kind unchanged."""
     inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage"))
     if inserted or (item.kind == "user" and item.text.lstrip().startswith(_INSERTED)):
         return "system"

@@ -13,13 +13,13 @@ from practicum.core.types import Score
 from practicum.tasks.scoring.rules import PASS_MARK
 
 Warn = Callable[[str], None]
-"""Function that adds a problem at one place; reading continues."""
+"""Function that reports a problem at the place that is being read. Reading continues afterwards."""
 
 _SCORES = ("score", "reward", "resolved", "success", "passed", "correct")
 
 
 def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
-    """Return the first of these fields that can be the id of a trace, or None."""
+    """Return the value of the first of these fields that can be the id of a trace; None without such a field."""
     values = (record.get(key) for key in keys)
     ids = (str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
     return next(filter(str.strip, ids), None)
@@ -33,7 +33,7 @@ def value_at(record: Any, path: str) -> Any:
 
 
 def object_at(record: Any, path: str) -> Mapping[str, Any]:
-    """Return the object at a path; empty if it is missing."""
+    """Return the object at a path; an empty object if the path holds no object."""
     value = value_at(record, path)
     return value if isinstance(value, Mapping) else {}
 
@@ -73,8 +73,8 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
     """Return the score that a record, its `metadata` or its `info` holds. An invalid value is skipped and reported.
 
     The fields are `score`, `reward`, `resolved`, `success`, `passed` and `correct`. Each is true or false, a number in
-    [0, 1], or an object with `value`, `correct` and `note`. The first field gives the value. The first field that is
-    true or false says whether the attempt is correct; without such a field, the pass mark decides.
+    [0, 1], or an object with `value`, `correct` and `note`. The first of these fields gives the value. The first
+    field that is true or false says whether the attempt is correct; without such a field, the pass mark decides.
     """
     values: dict[str, Any] = {}
     for part in (record, object_at(record, "metadata"), object_at(record, "info")):
@@ -104,5 +104,5 @@ def _as_score(value: Any, name: str, warn: Warn) -> Score | None:
     value = rounded(value)
     if isinstance(value, int | float) and 0 <= value <= 1:  # true and false are 1 and 0
         return Score(float(value), value >= PASS_MARK)
-    warn(f"{name} is neither true, false nor a number between 0 and 1; it is left out")
+    warn(f"{name} is neither true, false nor a number between 0 and 1; this score is left out")
     return None

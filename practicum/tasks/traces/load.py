@@ -47,8 +47,8 @@ _FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
     "otel": (otel.matches, otel.OtelReader),
     "claude-code": (claude_code.matches, claude_code.ClaudeCodeReader),
 }
-"""Format → (function that matches a record, reader), the more specific formats first. The reader is a function if each
-record is a whole trace, else a class that collects the records of a file."""
+"""Format → (function that returns whether a record has the format, reader), the more specific formats first. The reader
+is a function if each record is a whole trace, else a class that collects the records of a file."""
 
 
 @dataclass
@@ -57,8 +57,8 @@ class TraceStream:
     (`s3://`, `gs://`, `az://`, `https://`; the URL may contain `*` if the store can list names). Traces are read one
     by one and not held in memory. `learn` accepts a stream in place of tasks.
 
-    Each iteration clears `count`, `formats`, `problems`, `further` and `unscored` first; see `Traces`. After the
-    last trace, `at_end` is called with these counts, without the traces. For the other arguments see `load_traces`.
+    Each iteration first resets `count`, `formats`, `problems`, `further` and `unscored` (see `Traces`). After the
+    last trace, `at_end` is called with the `summary`. For the other arguments see `load_traces`.
     """
 
     address: Path | str
@@ -122,11 +122,12 @@ class TraceStream:
 
 def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool = False) -> Traces:
     """Load the traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
-    `path` may be a URL, as for `TraceStream`, which reads traces without holding them all.
+    `path` may be a URL, as for `TraceStream`. Use `TraceStream` to read traces without holding all in memory.
 
-    The id of a task is the id of its trace, else the file and the line. If the id is taken, "#2" and so on is appended,
-    and `meta.own_id` holds the original id. `meta` holds the origin of the trace (`format`, `file`, `line`, and
-    format-specific fields: `model`, `session`, `agent` ...); `meta.system` is the system message before the task.
+    The id of a task is the id of its trace, else the file and the line. If another task already has this id, "#2" and
+    so on is appended, and `meta.own_id` holds the original id. `meta` holds the origin of the trace (`format`, `file`,
+    `line`, and format-specific fields: `model`, `session`, `agent` ...); `meta.system` is the system message before the
+    task.
 
     `trust` is the trust level of the traces: own, labelled (the scores and right answers are yours) or foreign. A trace
     that is stored with a lower level keeps that level. Lessons from traces below "own" wait for review. Scores and
@@ -148,8 +149,9 @@ class _Names:
         self._by_position: dict[int, str] = {}
 
     def first(self, task: Task, id: str) -> str:
-        """Return the id of the first trace of this task; `id` is the id of the current trace. If the task's id is a
-        position in a file, only traces with the same input belong to the same task."""
+        """Return the id that all traces of the same task share: the id of the task. But if this id is only a position
+        in a file, traces belong to the same task only if they also have the same input; they share the id of their
+        first trace. `id`: the id of the current trace."""
         if not BY_POSITION.fullmatch(task.id):
             return task.id
         return self._by_position.setdefault(digest(f"{task.id} {task.input}"), id)
@@ -272,7 +274,7 @@ def _read(source: Source) -> Iterator[tuple[str, Task]]:
         detected = _detect_format(record, format)
         if detected is None:
             detail = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
-            place.warn("the format is unknown", f"it {detail}")
+            place.warn("the format is unknown", f"the record {detail}")
             continue
         source.formats.add(detected)
         if detected == _HARBOR_RESULT:
@@ -292,7 +294,7 @@ def _read(source: Source) -> Iterator[tuple[str, Task]]:
 
 
 def _detect_format(record: Any, previous: str | None) -> str | None:
-    """Return the format of a record, or None if it is unknown. `previous` is the format of the record before it."""
+    """Return the format of a record, or None if it is unknown. `previous`: the latest known format in the same file."""
     if chat.is_message_list(record):
         return "chat"
     if not isinstance(record, Mapping):
@@ -301,8 +303,8 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
         return name
     if atif.is_trial_result(record):
         return _HARBOR_RESULT
-    # New versions of Claude Code add types of lines. A line of an unknown type has the format of the line before it if
-    # that format is Claude Code.
+    # New versions of Claude Code add types of lines. So after a line of Claude Code, a line of an unknown
+    # type also counts as a line of Claude Code.
     return previous if previous == "claude-code" and isinstance(record.get("type"), str) else None
 
 

@@ -49,7 +49,7 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
     role = message.get("role")
     kind = _KIND_OF_ROLE.get(role, "") if isinstance(role, str) else ""
     if not kind:
-        warn(f"unknown role {role!r:.40}; its text is kept")
+        warn(f"a message of unknown role {role!r:.40}; its text is kept")
         kind = str(role)[:40].strip() or "unknown"
     if thought := text_at(message, "reasoning_content", "reasoning"):
         yield Item("thought", thought)
@@ -66,8 +66,8 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
 
 
 def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Iterator[Item]:
-    """Yield the items of a message's content: a text, a part, or a list of both. Consecutive items of one kind are
-    joined."""
+    """Yield the items of a message's content: a text, a part, or a list of texts and parts. Consecutive items of the
+    same kind and call are joined, except actions."""
     items = (i._replace(call=i.call or call) if i.kind == kind else i for i in _items_of_parts(content, kind, warn))
     for (item_kind, item_call), neighbours in groupby(items, key=lambda item: (item.kind, item.call)):
         if item_kind == "action":
@@ -99,7 +99,7 @@ def as_json(value: Any) -> str:
 def _is_part(item: Any) -> bool:
     if not isinstance(item, Mapping):
         return isinstance(item, str)
-    kind = item.get("type")  # may be any value: the columns of a database schema have a type, too
+    kind = item.get("type")  # any value is possible: if a result is a database schema, its columns have a `type`, too
     return (isinstance(kind, str) and kind in _TEXTS | _NOT_TEXT) or list(item) == ["text"]
 
 

@@ -1,19 +1,19 @@
-"""OpenTelemetry GenAI spans: the spans with one trace id, in order of time, are one trace.
+"""OpenTelemetry GenAI spans: all spans with the same trace id, in order of time, are one trace.
 
 A file holds OTLP as JSON (`resourceSpans`, `resourceLogs`), or one flat span object per record. A log record becomes a
 span with one event, because older conventions store messages in logs.
 
-The messages of a span come from the first of these sources that holds any: `gen_ai.input.messages`,
+The messages of a span come from the first of these sources that holds a message: `gen_ai.input.messages`,
 `gen_ai.output.messages` and `gen_ai.system_instructions` (on the span, or on its event
 `gen_ai.client.inference.operation.details`); the indexed `gen_ai.prompt.N.*` and `gen_ai.completion.N.*`; the older
 events `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`; the oldest `gen_ai.prompt` and
-`gen_ai.completion`. A tool's span has `gen_ai.tool.name`, `gen_ai.tool.call.arguments` and `gen_ai.tool.call.result`. A
-span's input is placed at its start and its output at its end, so that the output of an outer span comes after the
-output of its inner spans.
+`gen_ai.completion`. A tool's span has `gen_ai.tool.name`, `gen_ai.tool.call.arguments` and `gen_ai.tool.call.result`.
+The input of a span is placed at the start of the span and the output at the end, so that the output of an outer span
+comes after the output of its inner spans.
 
-Each model call repeats the conversation before it. An item is new only if its span holds it more often than the
-trace does so far; a tool call or result with an id that was read before is not new. So an identical prompt with an
-identical answer is read once. The score is the mean of the events `gen_ai.evaluation.result`.
+Each model call repeats the conversation before the call. An item is added to the trace only if its span holds the item
+more often than the trace so far. A tool call or result with an id that was read before is not added. So an identical
+prompt with an identical answer is read once. The score is the mean of the events `gen_ai.evaluation.result`.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[s
 
 def _event_messages(events: Sequence[_Event]) -> dict[str, list[Mapping[str, Any]]]:
     """Return the messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion. The content of an
-    event is its body, the attribute with the body as JSON, or the attributes themselves."""
+    event is the body of the event, else its attribute `gen_ai.event.content` (JSON), else all its attributes."""
     messages: dict[str, list[Mapping[str, Any]]] = {"prompt": [], "completion": []}
     for event in events:
         body = event.body if event.body is not None else decoded(event.attributes.get("gen_ai.event.content"))
@@ -288,7 +288,7 @@ def _merge(spans: list[_SpanItems]) -> list[Item]:
         span = spans[n]
         # At equal times, inner spans end before outer spans, and spans end before others start.
         end = (span.end, 0, -rank, 1) if span.end > span.start else (span.start, 1, rank, 1)
-        source = -1 if span.is_tool else n  # tool spans do not repeat each other
+        source = -1 if span.is_tool else n  # all tool spans count as one span, because they do not repeat each other
         moments += [((span.start, 1, rank, 0), span.input, source), (end, span.output, source)]
     merged: list[Item] = []
     total: Counter[tuple[str, str]] = Counter()

@@ -1,8 +1,9 @@
 """Runs of practicum: the recorded attempts with their scores.
 
-Targets, scores and the tasks' own meta are kept. Another attempt at the same task (in another epoch or group) is a
-separate trace, whose `meta.own_id` is the id of the task. Attempts lost to provider errors are reported as problems,
-because nothing can be learned from them. An attempt that reuses an earlier attempt (`Attempt.of`) is skipped.
+Targets, scores and the tasks' own meta are kept. If a task was attempted several times (in several epochs, or in a
+group), each attempt is a separate trace. From the second attempt on, `meta.own_id` is the id of the task. Attempts lost
+to provider errors are reported as problems, because nothing can be learned from them. An attempt that reuses an earlier
+attempt (`Attempt.of`) is skipped.
 """
 
 from __future__ import annotations

@@ -60,9 +60,10 @@ def shown(address: Path | str) -> str:
 
 
 def find(address: Path | str, problem: Callable[[Problem], None]) -> Iterator[Source]:
-    """Yield the sources at the path of a file or a folder, or at a URL, sorted by name.
+    """Yield the sources at the path of a file or a folder, or at a URL, sorted by name. Call
+    `problem` for each unreadable file, each link that is not followed, and each run in an object store.
 
-    Raises TaskFileError if nothing exists there, or the store cannot be reached.
+    Raises TaskFileError if nothing exists at the address, or the store cannot be reached.
     """
     if isinstance(address, str) and _URL.match(address):
         yield from _remote(address, problem)
@@ -206,7 +207,7 @@ def _object(system: AbstractFileSystem, location: str, path: PurePosixPath, name
         return io.BufferedReader(raw, BUFFER)
 
     def as_stream(file: PurePath) -> BinaryIO:
-        # One request instead of one per block. One request also works with servers that do not support ranges.
+        # Read with a single request, not one per block. A single request also works with servers without ranges.
         return opened(file, block_size=0)
 
     return Source(path, name, address, as_stream, opened)
@@ -221,7 +222,7 @@ class _Object(io.RawIOBase):
         self._at = 0
         try:
             self._file = system.open(path, "rb", **options)
-        except Exception as error:  # of any type
+        except Exception as error:  # a store may raise exceptions of any type
             # fsspec raises FileNotFoundError for every failure of a web server.
             why = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
             if isinstance(why, FileNotFoundError) or _status(why) == _MISSING:
@@ -244,7 +245,7 @@ class _Object(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._file.read(len(buffer))
-        except Exception as error:  # of any type
+        except Exception as error:  # a store may raise exceptions of any type
             data = self._again(len(buffer), error)
         buffer[: len(data)] = data
         self._at += len(data)
@@ -265,7 +266,7 @@ class _Object(io.RawIOBase):
             return bytes(self._file.read(most))
         except TaskFileError:
             raise
-        except Exception as error:  # of any type; `first` is the cause
+        except Exception as error:  # the error below reports `first`, the failure before the retry
             if isinstance(error, FileNotFoundError) or _status(error) == _MISSING:
                 why = "deleted during the read; nothing was learned from it"
                 raise TaskFileError("traces.changed", f"{self._address}: {why}; run the command again") from None
@@ -290,7 +291,8 @@ def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status of an error, from the attribute that the store's package uses; None if it has none."""
+    """Return the HTTP status of an error, from the attribute that the store's package uses; None without such an
+    attribute."""
     values = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     return next((value for value in values if isinstance(value, int)), None)
 

@@ -1,7 +1,8 @@
-"""Trajectories of SWE-agent and mini-swe-agent. Both formats lack a score; an added score is read (see `stored_score`).
+"""Trajectories of SWE-agent and mini-swe-agent. Neither format has a score. If a score was added to a record, it is
+read (see `stored_score`).
 
 SWE-agent (`.traj`): `{"trajectory": [...], "history": [...], "info": {...}}`. The task is the first user message of
-`history` that is not a demonstration (of the first step's `query` if the history is empty). Each step holds
+`history` that is not a demonstration (or of the first step's `query`, if `history` is empty). Each step holds
 `reasoning_content`, `thought`, `action` and `observation`, or `response` if neither thought nor action could be parsed.
 Each of several `attempts` is a separate trace.
 
@@ -49,14 +50,14 @@ def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     if not isinstance(record.get("attempts"), list) or not record["attempts"]:
         yield from _read_attempt(record, id, place, None)
         return
-    # The other fields of the record repeat the chosen attempt.
+    # The fields other than `attempts` repeat the chosen attempt.
     for number, attempt in enumerate(objects_in(record, "attempts", place.warn), 1):
         yield from _read_attempt(attempt, id, place, number)
 
 
 def read_mini(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     status, stored = text_at(record, "info/exit_status"), text_at(record, "info/submission")
-    # When a run hits a limit, version 1 stores the error's text as its submission.
+    # When a run hits a limit, version 1 stores the text of the error as the submission.
     submission = stored if status in ("", "Submitted") else ""
     items = list(_mini_items(record, place))
     if submission and items and items[-1].text == submission:

@@ -1,4 +1,4 @@
-"""Reader of Parquet files in batches: memory use is that of the largest batch, for files of any size."""
+"""Reader of Parquet files. It holds one batch of rows in memory at a time, for files of any size."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MOST_LINE = 2**26
 """Maximum size of a line (bytes)."""
 
 MOST_PROBLEMS = 300
-"""Maximum number of problems that are stored with their reasons; more are only counted."""
+"""Maximum number of problems that are stored with their reasons; further problems are only counted."""
 
 MOST_REASONS = 50
 """Maximum number of distinct problem reasons per file."""
@@ -36,8 +36,8 @@ _AGENT_KINDS = ("thought", "message", "action")
 
 class Item(NamedTuple):
     """One item of a trace. Its kind is "system", "user", "thought", "message" (by the agent), "action", "observation"
-    or, for an unknown role, the role. `call` is the id that a tool call shares with its result; empty if it has
-    none."""
+    or, for an unknown role, the role. `call` is the id that a tool call shares with its result; empty for
+    other items, and for calls without an id."""
 
     kind: str
     text: str
@@ -77,7 +77,8 @@ class Traces:
 
 @dataclass
 class Cases:
-    """Problems with the same reason in a file: their count, the detail of the first, and the first lines."""
+    """Problems with the same reason in a file: their count, the detail of the first problem, and the lines of
+    the first problems."""
 
     detail: str
     count: int = 0
@@ -92,8 +93,8 @@ class Cases:
 @dataclass(frozen=True)
 class Source:
     """File or run to read. `shown` is its address in messages, without passwords. `open` opens a file for sequential
-    reading, and `open_table` for random access. Both take the path of the source, or of a file in the same folder or in
-    a folder above. `cases` holds the problems of the source by reason."""
+    reading, and `open_table` for random access. Both functions take the path of the source, or of a file in the same
+    folder or in a folder above it. `cases` holds the problems of the source by reason."""
 
     path: PurePath
     name: str
@@ -117,7 +118,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Position of a record in its source. `tag` distinguishes traces without an id."""
+    """Position of a record in its source. `tag` is appended to the name of the source to make the id of a trace without
+    an id."""
 
     source: Source
     line: int | None = None
@@ -140,7 +142,8 @@ class RecordPlace:
         score: Score | None = None,
         meta: Mapping[str, Any],
     ) -> Iterator[Task]:
-        """Yield the task that these items record, or add a problem if the input or the agent's part is missing.
+        """Yield the task that these items record. If no item holds the input, or nothing is by the agent, report a
+        problem instead.
 
         The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
         replaced by the last message in the agent's last turn, or by the last action if that turn has no message. The
@@ -155,7 +158,7 @@ class RecordPlace:
         agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
         if not asked or not agent_spoke:
             no_agent = "a trace without a message or action of the agent" if asked else "a trace without any text"
-            self.warn("a trace without the agent's task" if agent_spoke else no_agent)
+            self.warn("a trace without a task for the agent" if agent_spoke else no_agent)
             return
         reasoning = ""
         if not answer.strip():
@@ -175,7 +178,7 @@ def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
     """Split off the agent's answer and the thoughts directly before it. Return the other items, the thoughts and the
-    answer. The thoughts and the answer are empty if the agent ended with thoughts."""
+    answer. The thoughts and the answer are empty if the agent's last turn has only thoughts."""
     end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
     while start and items[start - 1].kind in _AGENT_KINDS:
