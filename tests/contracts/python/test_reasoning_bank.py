@@ -68,6 +68,12 @@ def test_memories_have_a_form_for_success_and_for_failure(tmp_path: Path, extrac
         assert "task:t0" in entry.sources
 
 
+def test_a_bank_is_searched_by_the_words_of_memories_or_by_their_tasks(tmp_path: Path) -> None:
+    for index, words in {"memory": f"Message 0. It asks for a word. {lesson(0)}", "task": ONE[0].input}.items():
+        seen = bank(tmp_path / index, settings={"scaling": "none", "index": index})
+        assert [entry.embedded_text for entry in seen.result.context] == [words]
+
+
 @pytest.mark.parametrize(("settings", "most"), [({}, 3), slow({"items": 1}, 1)], ids=str)
 def test_an_attempt_gives_at_most_three_memories(tmp_path: Path, settings: dict[str, Any], most: int) -> None:
     many = [{"title": f"Title {n}", "description": "Such tasks.", "content": f"Do step {n}."} for n in range(7)]
