@@ -15,23 +15,23 @@ from practicum.core.types import Profile
 TaskKind = Literal["choices", "answers", "text", "tools"]
 """Kind of the tasks.
 
-choices: few distinct targets; answers: short targets, many distinct ones; text: targets that are long or hidden from
-learning, or a judge as scorer; tools: an agent with tools.
+choices: few distinct targets; answers: many distinct, short targets; text: targets that are long, missing or hidden
+from learning, or a judge as scorer; tools: an agent with tools.
 """
 
 ModelKind = Literal["tiny", "small", "capable"]
 """Kind of the model. tiny: the 135M model `local`; small: another model with profile small; capable: profile full."""
 
 When = Literal["few", "similar", "any"]
-"""Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);
-any: always."""
+"""Condition of a row. few: fewer than `FEW` tasks; similar: a task usually has the same target as the tasks nearest to
+it (see `SIMILAR`); any: always."""
 
 FEW = 20
 """Number of tasks below which nearest tasks and rules are unreliable."""
 
 SIMILAR = 0.75
-"""Tasks count as similar if guessing the target from the nearest tasks makes fewer errors than always guessing the most
-frequent target, by at least this share."""
+"""Always guessing the most frequent target makes some errors. Tasks count as similar if guessing from the nearest tasks
+avoids at least this share of these errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,6 @@ CALLS: Mapping[tuple[str, Profile], tuple[float, float]] = {
     ("unified", "full"): (4, 6), ("unified", "small"): (2.5, 0.7),
     ("reasoning_bank", "full"): (3, 2), ("reasoning_bank", "small"): (3, 2),
 }  # fmt: skip
-"""Attempts, and other calls (reflection, curation, proposals, extraction), per task that is learned from, by method and
-profile. They were counted at the defaults with a simulated model that fails half of the attempts; a test counts them
-again."""
+"""Number of attempts, and number of other calls (reflection, curation, proposals, extraction), per training task, by
+method and profile. Both numbers were counted with default settings and a simulated model that fails half of the
+attempts. A test repeats the count."""

@@ -44,17 +44,17 @@ MAX_COMPARED = 500
 """Maximum number of tasks that are compared with each other."""
 
 NEAREST = 4
-"""Number of nearest tasks in a majority vote."""
+"""Number of nearest tasks whose most frequent target is the guess for a task."""
 
 FRAME, TURN, TOOLS = 40, 8, 1500
-"""Assumed tokens: of a prompt's fixed text, of the frame of a turn, of tools and their results in a call."""
+"""Assumed numbers of tokens: fixed text of a prompt; fixed text around a turn; tools with their results, in a call."""
 
 ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
 """Tokens of the entries that one task adds, by profile, and the maximum for all entries in a prompt. The number for
 `small` is measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The number for `full` is assumed."""
 
 THOUGHT = 1000
-"""Tokens of the prompt of a reflection or similar call, without the task."""
+"""Assumed tokens of the prompt of a reflection or a similar call, without the task."""
 
 WRITTEN = {"full": 400, "small": 60}
 """Assumed tokens of a reflection, of an answer of unknown length, or of reasoning before an answer, by profile."""
@@ -62,8 +62,11 @@ WRITTEN = {"full": 400, "small": 60}
 
 @dataclass(frozen=True, slots=True)
 class NeighbourAgreement:
-    """Agreement of `tasks` tasks with their nearest tasks. `nearest` is the share of tasks that have the most frequent
-    target of their four nearest tasks. `frequent` is the share of tasks that have the most frequent target of all."""
+    """Agreement between the targets of tasks and of their nearest tasks.
+
+    `tasks` is the number of compared tasks. `nearest` is the share of them whose target is the most frequent target of
+    their four nearest tasks. `frequent` is the share of them whose target is the most frequent target of all tasks.
+    """
 
     tasks: int
     nearest: float
@@ -71,7 +74,7 @@ class NeighbourAgreement:
 
     @property
     def similar(self) -> bool:
-        """Whether similar tasks have the same answer."""
+        """Whether similar tasks usually have the same answer (see `SIMILAR`)."""
         return self.nearest - self.frequent >= SIMILAR * (1 - self.frequent)
 
 
@@ -79,8 +82,8 @@ class NeighbourAgreement:
 class Advice:
     """Advice for tasks, a model and a budget.
 
-    `options` are keywords of `learn` to add to the caller's; `learning` and `evaluation` are estimates; `roles` are the
-    roles whose models the run calls.
+    `options` are keywords of `learn` to add to the caller's keywords; `learning` and `evaluation` are estimates of the
+    usage; `roles` are the roles whose models the run calls.
     """
 
     tasks: TaskKind
@@ -125,7 +128,8 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     if few and (new := sorted({str(task.target) for task in test if task.target is not None} - {*few})):
         notes.append(
             f"{quantity(len(new), 'target')} of held-out tasks (such as {new[0]!r}) do not occur in the training "
-            "tasks, so answers are not treated as choices; if they are choices, list all of them (`choices=a,b,c`)"
+            "tasks, so answers are not treated as choices; if the answers are choices, list all choices "
+            "(`choices=a,b,c`)"
         )
     elif few:
         options["choices"] = few
@@ -138,7 +142,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     config = with_defaults(config_from(values), Parts())
     _check(splits, config)
     kind, model = _kind_of_tasks(splits.train, config), _kind_of_model(config)
-    # Do not call an embedder of a provider.
+    # Use WordLlama in place of a provider's embedder, because advice makes no calls.
     embedder = WordLlama() if ":" in config.embedder else run_embedder(config, Parts())
     neighbours = await compare_neighbours(splits.train, embedder) if kind in ("choices", "answers") else None
     holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if neighbours and neighbours.similar else [])}
@@ -158,8 +162,8 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     if not whole:
         most = bisect_right(range(1, len(tasks)), False, key=lambda n: not fits(setup, n))
         notes.append(
-            f"the budget covers about {quantity(max(most, 1), 'task')} of {len(tasks):,}: learning stops there and "
-            "keeps the lessons so far; pass fewer tasks or raise the limit"
+            f"the budget covers about {quantity(max(most, 1), 'task')} of {len(tasks):,}: learning stops after "
+            "these tasks and keeps the lessons from them; pass fewer tasks or raise the limit"
         )
     if kind == "text" and config.scorer == "exact" and config.labels:
         notes.append("targets are long, and `exact` requires identical text: use a judge or a scorer of your own")
@@ -188,8 +192,8 @@ def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
 
 
 def _check(splits: Splits, config: Config) -> None:
-    """Refuse an unknown scorer, role or model, tasks without a target that the scorer needs, and a limit in USD if a
-    price is unknown."""
+    """Refuse an unknown scorer, role or model; tasks without targets if the scorer needs targets; and a limit in USD if
+    the price of a model is unknown."""
     if unknown := [role for role in config.roles if role not in ROLES]:
         raise UsageError(
             "role.unknown",
@@ -206,9 +210,9 @@ def _check(splits: Splits, config: Config) -> None:
     if make_scorer(config, Parts()).needs_target and config.labels and missing:
         raise TaskFileError(
             "tasks.no_target",
-            f'{missing:,} of {quantity(len(splits.train), "task")} have no target: add "target", name its field with '
-            "`fields=target=NAME`, score with a judge (`scorer=judge`), or learn from verdicts (`labels=False` "
-            "`judged`)",
+            f'{missing:,} of {quantity(len(splits.train), "task")} have no target: add "target", name the field of the '
+            "targets with `fields=target=NAME`, score with a judge (`scorer=judge`), or learn from verdicts "
+            "(`labels=False` `judged`)",
         )
     for name in filter(None, (config.model, *config.roles.values())):
         if name == NAME:
@@ -231,7 +235,7 @@ def _kind_of_tasks(tasks: Sequence[Task], config: Config) -> TaskKind:
         return "text"
     if config.choices:
         return "choices"
-    # A worked solution whose last number `numeric` compares is an answer too.
+    # The scorer `numeric` compares only the last number of a target, so a long worked solution is an answer too.
     return "text" if median(map(len, targets)) > MAX_CHOICE and config.scorer != "numeric" else "answers"
 
 
@@ -248,8 +252,8 @@ def _by_role(config: Config) -> dict[str, str]:
 
 
 async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
-    """Compare each task with its nearest other tasks, on a seeded sample of at most MAX_COMPARED. All tasks need
-    targets."""
+    """Compare each task of a seeded sample (at most MAX_COMPARED tasks) with the nearest other tasks of the sample. All
+    tasks need targets."""
     sample = list(tasks) if len(tasks) <= MAX_COMPARED else Random(0).sample(list(tasks), MAX_COMPARED)
     targets = {task.id: str(task.target) for task in sample}
     context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in sample)
@@ -290,7 +294,7 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     rules = min(ENTRY[profile] * n, MAX_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
     prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)
-    # A number is usually reasoned out before it is written.
+    # Before a number, models usually write their reasoning, even without `reasoning`.
     thought = WRITTEN[profile] if config.reasoning or config.scorer == "numeric" else 0
     per_attempt = (config.max_turns + 1) // 2 if config.uses_tools else int(config.asks)
     judged = config.scorer in JUDGED
@@ -321,7 +325,7 @@ def fits(setup: Setup, n: int) -> bool:
 
 @dataclass
 class _Priced(ScriptedClient):
-    """Placeholder for a model that is not opened."""
+    """Client of a model that is not opened. It only computes the cost of calls."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
 
@@ -352,7 +356,7 @@ def refusal(setup: Setup) -> str:
 
 
 def price_text(*parts: Usage) -> str:
-    """Return an estimate as text."""
+    """Return the sum of estimated usages as text: calls, tokens and cost."""
     usage = sum(parts, Usage())
     usd = "price unknown" if usage.usd is None else f"${usage.usd:,.2f}" if usage.usd else "no charge"
     return f"about {quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}, {usd}"

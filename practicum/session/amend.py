@@ -1,7 +1,8 @@
 """Changes to a run after its end: edits by hand, lessons from a query, or another embedder.
 
-Each change adds one version, in one transaction, so that `diff`, `forget` and `rollback` treat it as usual. A
-later resume begins a new leg, because the contexts no longer follow from the journal.
+Each change is one transaction. A change of entries adds a version, so that `diff`, `forget` and `rollback` treat it
+like any other version. A later resume begins a new leg (see `session.legs`), because the contexts no longer follow from
+the journal.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
 
 @asynccontextmanager
 async def writing(run: Path | Store, wait: float = 0.0) -> AsyncIterator[Store]:
-    """Open a run for writing: its folder, or its store if that is open for reading.
+    """Open a run for writing. `run` is the folder of the run, or a store of the run that is open for reading.
 
     Writers of this process, in any thread, take turns. Waits up to `wait` seconds for a writer in another process.
     Raises RunBusy if that process is still writing then.
@@ -111,28 +112,30 @@ def _close_opened(opening: Future[Store]) -> None:
 
 
 def require_ended(store: Store) -> None:
-    """Raise UsageError for a run that can still be resumed, because a resume would not know of the change."""
+    """Raise UsageError for a run that can still be resumed, because a resume would not include a change that is made
+    now."""
     _, state = read_config(store)
     if state != "done" and state not in CHANGED:
         version = _largest(store, schema.versions.c.version)
         raise UsageError(
             "run.unfinished",
-            f"{store.folder} has not ended. Before you change its entries, resume it (practicum space resume "
-            f"{store.folder}) or end it at its last version (practicum space rollback {store.folder} {version})",
+            f"{store.folder} has not ended. Before you change its entries, resume the run (practicum space resume "
+            f"{store.folder}) or end the run at its last version (practicum space rollback {store.folder} {version})",
         )
 
 
 def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
-    """Make the live version of a served space its last version again, if a later version was dropped or taken back.
+    """Roll a served space back to its live version, if a later version was dropped or taken back.
 
-    Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary.
-    Unless `on_untried`, a last version that waits for a canary raises Conflict too.
+    Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary, and, unless
+    `on_untried` is set, while the last version waits for a canary.
     """
     live = read_names(store).get(LIVE)
     if (tried := under_way(store)) is not None:
         raise Conflict(
             "rollout.pending",
-            f"version {tried.version} is in a canary: make it live, or take it back, before you change the playbook",
+            f"version {tried.version} is in a canary: make this version live, or take it back, before you change the "
+            "playbook",
         )
     last = _largest(store, schema.versions.c.version)
     if live is None or live == last:
@@ -142,8 +145,8 @@ def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
     elif not on_untried:
         raise Conflict(
             "rollout.pending",
-            f"version {last} waits for a canary: make it live (practicum space name RUN live {last}), or go back to "
-            f"the live version (practicum space rollback RUN {live}), before you change the playbook",
+            f"version {last} waits for a canary: make this version live (practicum space name RUN live {last}), or go "
+            f"back to the live version (practicum space rollback RUN {live}), before you change the playbook",
         )
 
 
@@ -190,10 +193,10 @@ def add_version(at: Transaction, before: Context, after: Context, applied: Seque
 
 
 def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
-    """Make an earlier version the last one again, as a new version. Return the number of the new version.
+    """Make an earlier version the last version again, as a new version. Return the number of the new version.
 
-    A served space shows the new version at once. `by_hand`: a person asked for the rollback, and a candidate in a
-    canary is taken back; otherwise the version is live already, and a later version was dropped or taken back. Raises
+    A served space shows the new version at once. With `by_hand`, a person asked for the rollback: a version in a canary
+    is taken back. Without `by_hand`, `version` is live already, and a later version was dropped or taken back. Raises
     UsageError for an unknown version.
     """
     table = schema.versions
@@ -247,11 +250,12 @@ def add_steps(
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
-    """Save the snapshot and index that make the next opening of a run fast, if they are due.
+    """Save the snapshot and index that make the next opening of a run fast, if a new snapshot is due.
 
     `context` is the last version of the run.
     """
-    # Entries marked as foreign on reading differ from the stored versions.
+    # In an untrusted run, entries are marked as foreign on reading. They differ from the stored versions, so no
+    # snapshot is saved.
     if store.trusted and snapshot_due(store):
         # The index is written first, so that a snapshot never refers to a missing index.
         indexed = await retriever.save(context) if retriever.vectors.folder == store.files else 0
@@ -261,10 +265,10 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
     """Embed the entries of a run's last version with another embedder, or with a changed embedder of the same name.
 
-    The run keeps that embedder. Returns the number of embedded texts.
+    From then on the run uses the new embedder. Returns the number of embedded texts.
 
-    All texts are embedded before anything changes. A run that has not ended and that retrieves the entries it shows
-    cannot be resumed after this, because its journal depends on the old vectors.
+    All texts are embedded before anything changes. An unfinished run whose method retrieves entries cannot be resumed
+    after the change, because its journal depends on the old vectors.
     """
     config, _ = read_config(store)
     own = is_own(store, config)
@@ -295,6 +299,6 @@ def _version_row(before: Context, after: Context, step: int, applied: Sequence[A
 
 
 def _largest(store: Store | Transaction, column: Column[int]) -> int:
-    """Return the largest number in a column, or 0 if it is empty."""
+    """Return the largest number in a column, or 0 for an empty column."""
     rows = store.rows(store.select(func.max(column)))
     return rows[0][0] or 0

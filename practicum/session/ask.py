@@ -1,8 +1,8 @@
-"""Queries to a run (`practicum run`): answer one with the run's context and, optionally, learn from it.
+"""Queries to a run (`practicum run`): answer a query with the run's context and, optionally, learn from the query.
 
 Answering changes nothing and takes no lock. Learning from a query adds one step of the run's method, with the query as
-its only task. The step's calls are journaled under their own place, and the step's rows are written in one transaction:
-after an interruption the same query continues, and no call is paid for twice.
+its only task. The step's calls are journaled under the place of the step, and the step's rows are written in one
+transaction: after an interruption, the same query continues the step, and no call is paid for twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from practicum.store.database import Store
 
 @dataclass(frozen=True)
 class Learned:
-    """Lessons from a query: the number of the added step, the context after it, and the applied edits."""
+    """Lessons from a query: the number of the added step, the context after the step, the applied edits, and the number
+    of refused edits."""
 
     step: int
     context: Context
@@ -51,9 +52,9 @@ class Learned:
 class Answered:
     """Answer to a query, with its attempt and cost.
 
-    `context` is the context of the attempt; `corrections` are the ids of the corrections and notes that were shown
-    too. `hits` counts results from the journal of an interrupted attempt. `trouble` is the reason why learning from the
-    query failed, or "".
+    `context` is the context of the attempt; `corrections` are the ids of the corrections and notes that were shown with
+    the context. `hits` is the number of results that were read from the journal of an interrupted query. `trouble` is
+    the reason why learning from the query failed, or "".
     """
 
     attempt: Attempt
@@ -95,7 +96,7 @@ class Answered:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """All attempts, in the order of their numbers; `attempt` is one of them."""
+        """All attempts at the query, in the order of their numbers, including `attempt`."""
         group = self.attempt.group
         return sorted(group, key=number_of) if self.attempt.choice else list(group)
 
@@ -129,9 +130,9 @@ class Answered:
 async def answer_query(
     query: str, context: Context, setup: Setup, state: RunState, corrections: Sequence[str] = ()
 ) -> Answered:
-    """Run only the method's `act`, as in evaluation; nothing is scored.
+    """Answer a query with the method's `act`, as in evaluation, but without a score.
 
-    `corrections` are the ids of the corrections that are shown too.
+    `corrections` are the ids of the corrections that the agent's view also shows.
     """
     task = Task("query", query)
     at = Run(state, "query", (f"task:{task.id}",), teaches=False)
@@ -147,9 +148,9 @@ async def learn_query(
     shared: Shared | None = None, trust_run: bool = False, corrections: Sequence[str] = (),
     complete: Callable[[View], View] | None = None,
 ) -> Answered:  # fmt: skip
-    """Answer a query and learn from it, as one more step of the run, which must have ended.
+    """Answer a query and learn from the query, as one more step of a run that has ended.
 
-    `complete` adds the `corrections` to the agent's view.
+    `complete` adds the corrections to the agent's view; `corrections` are their ids.
     """
     require_ended(store)
     restore_live_version(store)
@@ -179,7 +180,7 @@ async def learn_query(
 
 
 def _require_answer(attempt: Attempt) -> Attempt:
-    """Return the attempt. Raises ProviderError if it has no answer."""
+    """Return the attempt. Raises ProviderError if the attempt has no answer because the provider failed."""
     if attempt.trace.lost:
         raise ProviderError("attempts.all_failed", f"the query could not be answered: {attempt.trace.error}")
     return attempt

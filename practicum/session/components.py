@@ -34,10 +34,10 @@ class Parts:
 
     `method` is a Method. `agent` is any callable `(input, context) -> answer`. `tools` is the object that the agent
     with tools acts on (see `agents.environment`). `scorer` is any callable `(task, answer) -> float | bool | Score`; a
-    third parameter named `trace` receives the trace of the attempt. `clients` are models by role: "agent" serves every
-    role without a client, and "agent:NAME" is an agent of a network. `approve` decides on calls that
-    `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes received and the total while
-    the local model is downloaded.
+    third parameter named `trace` receives the trace of the attempt. `clients` are clients of models by role: the client
+    of "agent" serves every role without a client, and "agent:NAME" is an agent of a network. `approve` decides on calls
+    that `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes received and the total
+    while the local model is downloaded.
     """
 
     method: Method | None = None
@@ -50,7 +50,8 @@ class Parts:
     progress: Callable[[int, int], None] | None = None
 
     def names(self) -> dict[str, str]:
-        """Return the names of these objects in a configuration, so that a resume without them can be refused."""
+        """Return the names that a configuration stores for these objects, so that a resume without the objects can be
+        refused."""
         names = {}
         if self.method is not None:
             names["method"] = PYTHON + self.method.name
@@ -76,8 +77,8 @@ def make_settings(config: Config) -> GateSettings:
 
 
 def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:
-    """Return the configured method. With the setting `gate`, the method tests each delta on the validation tasks.
-    With `from_traces`, it learns from stored attempts."""
+    """Return the configured method. With the setting `gate`, the method tests each delta on the validation tasks. With
+    `from_traces`, the method learns from stored attempts."""
     if parts.method is None and config.method.startswith(PYTHON):
         raise _missing_object("method", config.method, "NAME")
     method = parts.method or methods.build(config.method, settings)

@@ -82,14 +82,14 @@ class Config(BaseModel):
     )] = Field(default_factory=dict)
     profile: Annotated[Profile | None, Setting(
         "Prompts and formats for capable models (full) or for small models (small).", Panel.MODEL, inert=True,
-        note="None: small if the model of the reflector runs in this process (without one, the agent's model); "
-        "otherwise full.",
+        note="None: small if the reflector's model runs in this process, otherwise full. Without a model for the "
+        "reflector, the agent's model decides.",
     )] = None
     sections: Annotated[dict[str, str], BeforeValidator(_read_sections), Setting(
         "Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names.", Panel.METHOD,
         accepts=Mapping[str, str] | Sequence[str], inert=True, use="learning",
-        note="On the command line a file of such lines, or a,b,c. Empty: the sections of the seed and a general set; "
-        "in the profile small, only the section `rules`.",
+        note="On the command line a file of such lines, or a,b,c. Empty: the sections of the context that the "
+        "run starts with, and a general set; in the profile small, only the section `rules`.",
     )] = Field(default_factory=dict)
     agent: Annotated[str, Setting(
         "Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in.", Panel.MODEL,
@@ -141,7 +141,8 @@ class Config(BaseModel):
     engine: Annotated[str, Setting(
         "Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in.", Panel.CLUSTER,
         resume=Resume.FREE, use="cluster",
-        note="Everything else runs in this process, and so does an agent that makes one model call.",
+        note="Everything except attempts runs in this process, and so do attempts of an agent that makes one model "
+        "call.",
     )] = LOCAL
     ray_address: Annotated[str | None, Setting(
         "Address of the cluster's head as HOST:PORT, or auto: the cluster of this machine.", Panel.CLUSTER,
@@ -230,8 +231,8 @@ class Config(BaseModel):
         option=None, inert=True, use="traces",
     )] = False
     trace_faults: Annotated[int, Setting(
-        "Number of parts of the stored traces that could not be read in full; the report shows it.", Panel.TASKS,
-        option=None, unit="parts", inert=True, use="training",
+        "Number of parts of the stored traces that could not be read in full; the report shows this number.",
+        Panel.TASKS, option=None, unit="parts", inert=True, use="training",
     )] = Field(default=0, ge=0)
     before: Annotated[bool, Setting(
         "Also score the test tasks before learning.", Panel.TASKS, inert=True, use="training",
@@ -290,7 +291,7 @@ class Config(BaseModel):
         return servers((self.model, *self.roles.values()))
 
     def model_of(self, role: str) -> str:
-        """Return the name of the model of a role. Raises UsageError if none is named."""
+        """Return the name of the model of a role. Raises UsageError if no model is named for it."""
         name = self.roles.get(role, self.model)
         if name is None:
             raise UsageError(
@@ -371,7 +372,7 @@ CLASHES: tuple[Clash, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Tasks of a run. The training tasks may be stored; they are then read on use."""
+    """Tasks of a run. Training tasks that are stored are read on use."""
 
     train: Sequence[Task] = ()
     val: tuple[Task, ...] = ()
@@ -412,13 +413,14 @@ def require_names(keywords: Mapping[str, object], names: Iterable[str]) -> None:
 
 
 MODEL_VARIABLE = "PRACTICUM_MODEL"
-"""Environment variable with the model of configurations that name none."""
+"""Environment variable with the model of configurations that name no model."""
 
 
 def config_from(values: Mapping[str, Any]) -> Config:
     """Return a configuration from keywords. Raises UsageError that names the invalid keyword."""
     try:
-        # The variable must not change a stored run: its values always have `model`, which may be None.
+        # The values of a stored run always have `model`, which may be None, so the variable does not change a stored
+        # run.
         return Config.model_validate({"model": os.environ.get(MODEL_VARIABLE) or None, **values})
     except ValidationError as error:
         first = error.errors()[0]

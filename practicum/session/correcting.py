@@ -55,11 +55,11 @@ STATES = (LIVE, WAITING, REPLACED, REJECTED)
 """The states of a correction or a note."""
 
 HELD_OUT = 0.2
-"""Share of outcomes with a right answer that are not learned from, but kept for the replay gate."""
+"""Share of the outcomes with a right answer that the replay gate uses. Learning does not use these outcomes."""
 
 
 def effect(holds: bool) -> Effect:
-    """Return the effect of a new correction or note; `holds`: no review is needed."""
+    """Return the effect of a new correction or note. With `holds`, the correction or note needs no review."""
     return "in effect" if holds else "waits for review"
 
 
@@ -68,8 +68,8 @@ class Corrector:
     """Writer of reports, notes and decisions to a space; `corrections` are the space's corrections in effect, in
     memory.
 
-    `reviewed`: corrections that are not the operator's own wait for review. `held_out` is the share of outcomes with a
-    right answer that are not learned from, but kept for the replay gate of a service.
+    `reviewed`: corrections and notes wait for review, except the operator's own. `held_out` is the share of the
+    outcomes with a right answer that the replay gate of a service uses, and learning does not.
     """
 
     store: Store
@@ -84,9 +84,9 @@ class Corrector:
     ) -> Outcome:  # fmt: skip
         """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
 
-        A right answer or a comment creates a correction that replaces the reporter's earlier correction; a score of 1
-        withdraws the earlier correction. `screened`: a flagged correction waits for review, even if the operator
-        reports it. Raises Unknown for an interaction that was forgotten.
+        A right answer or a comment creates a correction that replaces the reporter's earlier correction of the
+        interaction; a score of 1 withdraws that earlier correction. `screened`: a flagged correction waits for review,
+        even if the operator reports it. Raises Unknown for an interaction that was forgotten.
         """
         draft = Correction(
             0, interaction.query, report.target or "", report.comment or "",
@@ -119,10 +119,10 @@ class Corrector:
         return await self.written(find_replaced, write)
 
     def _earlier(self, at: Transaction, interaction: str, trust: Trust) -> list[int]:
-        """Return the numbers of the corrections in effect that the same reporter made of an interaction.
+        """Return the numbers of a reporter's corrections of an interaction that are in effect.
 
-        The reporter is the operator or a user. The reporter's corrections that wait for review are rejected as
-        withdrawn.
+        `trust` names the reporter: an end user if "user", otherwise the operator. The reporter's corrections of the
+        interaction that wait for review are rejected as withdrawn.
         """
 
         def same(one: Correction) -> bool:
@@ -136,9 +136,10 @@ class Corrector:
     async def note(
         self, text: str, about: str, user: str | None, *, screened: bool = False
     ) -> tuple[Correction, Effect]:  # fmt: skip
-        """Write a note. Return it with its effect: the note of a `user` waits for review.
+        """Write a note. Return the note and its effect.
 
-        `screened`: a flagged note waits too, even the operator's.
+        In a space that requires reviews, the note of a `user` waits for review. `screened`: a flagged note also waits,
+        even if the operator writes it.
         """
         draft = Correction(0, about, comment=text, trust=trust_of(user), note=True, user=user)
         holds = self._holds(draft, screened or user is not None)
@@ -153,7 +154,7 @@ class Corrector:
         return await self.written(find_replaced, write), effect(holds)
 
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
-        """Approve or reject a correction or a note that waits for review, or reject one in effect.
+        """Approve or reject a correction or a note that waits for review, or reject a correction or a note in effect.
 
         Raises Unknown for an unknown number, and Conflict if the correction was decided before.
         """
@@ -179,8 +180,8 @@ class Corrector:
     def _holds(self, draft: Correction, foreign: bool) -> bool:
         """Return whether a correction or a note takes effect without review.
 
-        The correction or note must be the operator's own, unless the space requires no review. If some of its text is
-        `foreign`, it must also have no flags.
+        If the space requires reviews, only the operator's own drafts take effect without review. A draft with flags
+        never takes effect without review if some of its text is `foreign`.
         """
         return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
 
@@ -195,10 +196,11 @@ class Corrector:
         self, find_removed: Callable[[], Awaitable[Sequence[int]]],
         write: Callable[[Transaction, Sequence[int]], tuple[T, Version | None]],
     ) -> T:  # fmt: skip
-        """Write a change of the corrections in effect, and apply it in memory.
+        """Write a change of the corrections in effect, and make the same change in memory.
 
         `find_removed` computes the numbers of the removed corrections from the corrections in memory. If another writer
-        has changed the stored corrections since, they are read again and the computation is repeated.
+        has changed the stored corrections since they were read, the corrections are read again, and the computation is
+        repeated.
         """
         while True:
             removed = await find_removed()
@@ -227,7 +229,8 @@ def find_correction(at: Transaction | Store, corrections: CorrectionsInEffect, n
 def with_numbers(
     at: Transaction | Store, corrections: CorrectionsInEffect, numbers: Sequence[int]
 ) -> list[tuple[str, Correction]]:
-    """Return corrections and notes by their numbers, in this order, with their states; deleted ones are left out.
+    """Return corrections and notes with their states, in the order of `numbers`. Deleted corrections and notes are
+    left out.
 
     Safe to call in any thread.
     """
@@ -244,9 +247,11 @@ def with_numbers(
 def listed(
     store: Store, corrections: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
-    """Return up to `limit` corrections and notes in a state after the number `beyond`, and their total count.
+    """Return a page of the corrections and notes in a state, and the total number of corrections and notes in this
+    state.
 
-    They are in the order of their numbers, or with `newest` in the reverse order. Safe to call in any thread.
+    The page is in the order of the numbers, or with `newest` in the reverse order. It begins after the number `beyond`
+    and has up to `limit` corrections and notes. Safe to call in any thread.
     """
     if state in (WAITING, REJECTED):
         return page_of_reviewed(store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)
@@ -264,7 +269,7 @@ def listed(
 
 
 def corrections_of(store: Store, corrections: CorrectionsInEffect, interaction: str) -> list[tuple[str, Correction]]:
-    """Return the corrections that were made of an interaction, with their states."""
+    """Return all corrections of an interaction, with their states."""
     source = f"{TASK}{interaction}"
     waiting = (one for _, one in reviewed(store, source=source))
     numbers = {one.number for one in (*waiting, *added_in(store, [source]))}

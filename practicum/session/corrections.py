@@ -1,10 +1,10 @@
 """Corrections and notes: entries that take effect with the next request.
 
 A correction is the right answer to a request, or a comment on a wrong answer. A note is a text that an agent wants to
-remember; it refers to no answer, and takes effect in the same way. Both are entries, added and removed by edits, and
-wait for review unless they are the operator's own. Corrections have their own versions, apart from the playbook's: a
-session stays on the playbook version that it began with, a canary compares two playbook versions, and learning works on
-one for minutes. A correction is in effect with all playbook versions at once.
+remember; it refers to no answer. Corrections and notes take effect in the same way. Both are entries, added and removed
+by edits, and wait for review unless they are the operator's own. Corrections have their own versions, apart from the
+playbook's: a session stays on the playbook version that it began with, a canary compares two playbook versions, and
+learning takes minutes to make the next playbook version. A correction is in effect with all playbook versions at once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Correction:
 
     A correction has the right answer as `target`, or a comment on the answer as `comment`. `query` is the text of the
     request of an `interaction`, and `question` the question in that text. A note has its text as `comment` and its
-    subject as `query`; a note without a subject always applies. `user` is the user whose note it is.
+    subject as `query`; a note without a subject always applies. `user` is the end user who wrote the note.
     """
 
     number: int
@@ -85,7 +85,7 @@ class Correction:
         return f"{LETTER}{self.number}"
 
     def edit(self) -> Add:
-        """Return the edit that adds its entry."""
+        """Return the edit that adds the entry of this correction or note."""
         sources = (
             *([TASK + self.interaction] if self.interaction else ()),
             *([USER + self.user] if self.user is not None else ()), *markers(self.trust),
@@ -104,7 +104,8 @@ class Correction:
 
     @cached_property
     def is_quotable(self) -> bool:
-        """Whether its question may be shown with other questions: the text does not try to steer a model."""
+        """Whether requests with other questions may be shown this question, because its text does not try to steer a
+        model."""
         return self.note or not steers(self.asked)
 
     @property
@@ -118,7 +119,7 @@ class Correction:
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """Flags of the filter for the texts that a model is shown."""
+        """Flags that `core.screen` raises on the texts that a model is shown."""
         return tuple(flags("\n".join(filter(None, (self.asked, self.target, self.comment)))))
 
     @property
@@ -128,8 +129,8 @@ class Correction:
 
     @property
     def key(self) -> tuple[bool, str]:
-        """Key that is equal for corrections of the same request, and for equal notes: the later one replaces the
-        earlier."""
+        """Key that is equal for corrections of the same request, and for equal notes. Of two with an equal key, the
+        later replaces the earlier."""
         return self.note, normalise(self.searched)
 
     @property
@@ -189,7 +190,8 @@ def added(applied: Iterable[Applied]) -> Iterator[Correction]:
 
 
 def same_as(new: Correction, context: Context) -> list[int]:
-    """Return the numbers of the entries of a context that a new correction replaces: same request, or same note."""
+    """Return the numbers of the entries of a context that a new correction replaces, because both have the same
+    request, or are the same note."""
     return [e.number for e in context if Correction.of(e.number, e).key == new.key]
 
 
@@ -210,9 +212,10 @@ def reviewed(
 def page_of_reviewed(
     at: Transaction | Store, state: str, beyond: int | None, limit: int, newest: bool
 ) -> tuple[list[Correction], int]:
-    """Return up to `limit` corrections in a review state after the number `beyond`, and their total count.
+    """Return a page of the corrections and notes in a review state, and the total number of them in this state.
 
-    They are in the order of their numbers, or with `newest` in the reverse order.
+    The page is in the order of the numbers, or with `newest` in the reverse order. It begins after the number `beyond`
+    and has up to `limit` corrections and notes.
     """
     t = schema.reviews
     mine = t.c.id.startswith(LETTER) & (t.c.state == state)
@@ -249,7 +252,8 @@ def every_correction(at: Transaction | Store) -> dict[int, Correction]:
 def next_correction(at: Transaction) -> int:
     """Return the number of a new correction or note.
 
-    The number of a removed correction is not reused: a client with the old id would decide about another text.
+    The number of a removed correction is not reused: otherwise a client with the old id would decide about a different
+    text.
     """
     t = schema.spaces
     at.run(at.update(t).values(numbered=t.c.numbered + 1))
@@ -257,7 +261,7 @@ def next_correction(at: Transaction) -> int:
 
 
 def hold(at: Transaction, last: int, new: Correction | None, removed: Sequence[int], reason: str = "") -> Version:
-    """Write the version after `last`, in which `new` is in effect and the `removed` ones are not."""
+    """Write the corrections' version after `last`: `new` takes effect, and the `removed` corrections no longer do."""
     sources, why = (new.edit().sources, f"replaced by {new.id}") if new else ((), reason)
     applied = [Applied(Delete(f"{LETTER}{n}", sources, reason=why), f"{LETTER}{n}") for n in removed]
     if new is not None:

@@ -1,7 +1,7 @@
 """Editing of a run's playbook as markdown text (`practicum space edit`). An edit adds one version.
 
-The text is an export below a title that names its version. An old text can therefore still be applied after the run
-changed, unless the entries that it edits changed too.
+The text is an export below a title that names the exported version. An old text can therefore still be applied after
+the run changed, unless the entries that it edits changed too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HAND = ("hand",)
 """Source of text written by hand."""
 
 HELP = """\
-Change texts, remove items, move them to other sections, or add new ones without an id
+Change texts, remove items, move items to other sections, or add items without an id
 ("- If ..., then ..."); then save the file and close the editor. An id identifies the entry
 of an item. Changes of the counts (+helpful/-harmful) are ignored.
 """
@@ -33,7 +33,7 @@ _TITLE = re.compile(r"# Playbook of (.*), version (\d+)$", re.MULTILINE)
 _PLAYBOOK = "# Playbook\n"
 
 _OWN_TITLE = re.compile(r"\A# Playbook(?: of .*, version \d+)?$", re.MULTILINE)
-"""Title of an export. It is not a section, although it is the only heading of a run without entries."""
+"""Title of an export. The title is not a section, even if it is the only heading, as in a run without entries."""
 
 
 def as_text(run: Path, context: Context) -> str:
@@ -48,17 +48,19 @@ def _exported(context: Context) -> str:
 
 
 def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
-    """Return the last version of a run, and the edits that this text makes to it.
+    """Return the last version of a run, and the edits in this text.
 
-    A text without a title that names a version is compared with the last version. Raises ContextFileError with the line
-    that cannot be read, and UsageError for the text of another run, or if an edited entry was changed in the run since.
+    The edits are the differences from the version that the title names, or from the last version if no title names a
+    version. Raises ContextFileError with the line that cannot be read. Raises UsageError for the text of another run,
+    or if an edited entry was changed in the run since the version that the title names.
     """
     base = last = read_context(store)
     if title := _TITLE.match(text):
         if title[1] != (name := store.folder.resolve().name):
             raise UsageError(
                 "edit.refused",
-                f"this is the playbook of {title[1]}, not of {name}: to apply the text anyway, delete its first line",
+                f"this is the playbook of {title[1]}, not of {name}: to apply the text anyway, delete the first line "
+                "of the text",
             )
         base = read_context(store, int(title[2]))
     delta = _delta(base, text, read_corrections(store))
@@ -119,7 +121,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
     return Delta((*removed, *changed, *added))
 
 
-_NEW_ITEM = "remove the id from a new item"
+_NEW_ITEM = "if the item is new, remove the id"
 
 
 def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
@@ -128,14 +130,14 @@ def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
     if (original := shown.get(item.id)) is None or original.text != item.text or item.id is None:
         raise ContextFileError(
             "edit.refused",
-            f"line {item.line}: {item.id} is a correction or a note, which cannot be edited here: withdraw it "
-            f"(practicum review RUN --reject {item.id} --reason TEXT) and report a new one",
+            f"line {item.line}: {item.id} is a correction or a note, which cannot be edited here: withdraw "
+            f"{item.id} (practicum review RUN --reject {item.id} --reason TEXT) and report a new correction or note",
             line=item.line,
         )
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:
-    """Return the edit that changes an entry to its item's new text, or None if nothing changed."""
+    """Return the edit that gives an entry the text and the section of its item, or None if both are unchanged."""
     if (before.section, before.text) == (visible(now.section), visible(now.text)):
         return None
     text, key, data = None, None, dict(entry.data)
@@ -146,11 +148,11 @@ def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update |
             if not arrow:
                 raise ContextFileError(
                     "playbook.invalid_entry",
-                    f"line {now.line}: the answer of {entry.id} is missing: write it after '→ '",
+                    f"line {now.line}: the answer of {entry.id} is missing: write the answer after '→ '",
                 )
             text = clean(question)
             data["answer"] = data["answer"] if answer == visible(str(data["answer"])) else answer
-        # The key that was derived from a memory's fields does not match the new text.
+        # A key that was derived from the fields of a memory does not match the new text.
         words = [data.pop(name, "") for name in ("title", "description", "content")]
         if entry.key == "{}. {} {}".format(*words):
             key = ""

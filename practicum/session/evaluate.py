@@ -53,8 +53,8 @@ async def evaluate(
     values. The confidence interval is over tasks, because repeats of one task are not independent. At temperature 0,
     repeats differ only if the provider is not deterministic. The journal is stored in `out`, if set: the same call
     continues an interrupted evaluation, and `usage` and `by_role` cover both calls. `watch` is one observer or several.
-    Without `trust_run`, the agent, models and programs named by a run from another machine are not used. Raises
-    ProviderError if no attempt could be scored.
+    Without `trust_run`, raises UsageError if a run from another machine names an agent, models or programs that the
+    keywords do not replace. Raises ProviderError if no attempt could be scored.
     """
     require_keywords(evaluate, config)
     overrides = {**config, **({"method": method} if method else {}), "settings": settings or {}}

@@ -1,7 +1,7 @@
 """Foreign runs: runs created by another user or on another machine.
 
 A run folder names an agent, a scorer, models and more. If this installation did not write the folder, these names are
-data: they are used only if the caller passes or trusts them. Reading a run needs no trust.
+data: the caller must replace the names or trust the run to use them. Reading a run needs no trust.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Origin:
 
     @property
     def method(self) -> str:
-        """Name of the method if it can be inspected without importing foreign code; "none" for a foreign method."""
+        """Name of the run's method, or "none" if inspecting the method would import foreign code."""
         return self.config.method if self.trusted or methods.is_own(self.config.method) else "none"
 
     def values(self) -> dict[str, Any]:
-        """Return the configuration for acting, with the caller's overrides."""
+        """Return the run's configuration for attempts, with the caller's overrides."""
         self.require(("method",))
         values = acting_config(self.config)
         if not self.trusted:
@@ -91,7 +91,8 @@ class Origin:
         # Only a resume reuses a cluster.
         without = {*without, *used_by("cluster"), *(() if learns else used_by("learning"))}
         fields = [field for field in EXECUTING if field not in without]
-        # The roles of a method are known once it is built, and it is built only if building runs no foreign code.
+        # Only a built method names its roles. The method is built only if that runs no foreign code; otherwise every
+        # role is checked.
         unbuilt = any(self._foreign_uses(("method", "settings")))
         self.require(fields, () if unbuilt else self._roles(learns, without), every_role=unbuilt)
 
@@ -165,7 +166,8 @@ class Origin:
             yield "judge"
 
     def _foreign_models(self, roles: Collection[str], every: bool) -> Iterator[tuple[str, str]]:
-        """Yield the field and a text for each model of these roles, or of every role."""
+        """Yield a field and a text that describes the effect, for each model of these roles (or of every role) that the
+        run names and the caller does not replace."""
         config, named = self.config, self.named.get("roles") or {}
         overridden = {*self.parts.clients, *(ROLES.get(role, role) for role in named)}
         by_model: dict[tuple[str, str], list[str]] = {}
@@ -203,7 +205,7 @@ def acting_values(
 
 
 def executes(folder: Path, config: Config) -> bool:
-    """Return whether a run and a configuration execute the same code and models."""
+    """Return whether a run and a configuration execute the same code and call the same models."""
     with Store.read(folder) as store:
         return read_config(store)[0].executing == config.executing
 

@@ -1,13 +1,13 @@
 """Selective unlearning: rebuild a run as if some of its sources had never existed (ACE, section 5).
 
 The log of edits is replayed without the edits from forgotten sources and without later edits that depend on them. An
-entry of mixed origin is removed too. If the caller keeps it, it is rebuilt without the forgotten edits. Rows
-(traces, lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
+entry of mixed origin is removed too. If the caller keeps it, it is rebuilt without the forgotten edits. Rows (traces,
+lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
 
 Afterwards the run and the bytes of its files are read again. This proves that no row names a forgotten source, and that
-no stored text quotes a forgotten task, lesson or entry word for word. The rest is also searched for rare words of the
-forgotten texts (`core.shingles`), which a model may have copied into new sentences. Matches are reported, or removed as
-well. Paraphrases are not detected.
+no stored text quotes a forgotten task, lesson or entry word for word. The remaining run is also searched for rare words
+of the forgotten texts (`core.shingles`), which a model may have copied into new sentences. Matches are reported, or
+removed as well. Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from practicum.store.versions import Version, read_versions, rebuild, version_ro
 from practicum.tasks.stored import StoredTasks
 
 MIN_CHARS = 12
-"""Minimum length of texts that are searched for word for word, because many unrelated texts contain shorter ones."""
+"""Minimum length of texts that are searched for word for word, because many unrelated texts contain shorter texts."""
 
 PIECE = 48
 """Length (bytes) of the pieces of a text that are searched for, since SQLite stores a long text in several places."""
@@ -57,7 +57,8 @@ SHOWN = 5
 """Maximum number of rare words that are reported for an entry."""
 
 WORDS = "rare words"
-"""Source that is assigned to edits with rare words, so that they are removed like edits from a forgotten source."""
+"""Source that is assigned to edits with rare words, so that these edits are removed like edits from a forgotten
+source."""
 
 RECORDS = {
     table: table.c[key]
@@ -73,8 +74,9 @@ RECORDS = {
 class RareWordMatches:
     """Entries and rows with rare words of the forgotten texts.
 
-    `entries` are the entries, each with the rare words in it. `rows` is the number of rows by table. In `versions`, an
-    edit counts if the rare words are in its reason, or if they are in its text and its entry is not among `entries`.
+    `entries` are the entries, each with the rare words in it. `rows` is the number of rows by table. For the table
+    `versions`, it is the number of edits with rare words in their reason, or in their text if the edited entry is not
+    among `entries`.
     """
 
     entries: tuple[tuple[Entry, tuple[str, ...]], ...]
@@ -88,9 +90,9 @@ class RareWordMatches:
 class ForgetReport:
     """Report of a removal.
 
-    `left` counts forgotten rows and texts that the run still holds; it must be 0. `alike` are entries and rows with
-    rare words of the forgotten texts: copies, or the same words by chance. `namesakes` are sources that stay,
-    although an earlier run, whose context this run started with, used the forgotten names for them.
+    `left` is the number of forgotten rows and texts that the run still holds; it must be 0. `alike` are entries and
+    rows with rare words of the forgotten texts: copies, or the same words by chance. `namesakes` are sources that stay
+    although they had a forgotten name in an earlier run, whose context this run started with.
     """
 
     removed: tuple[Entry, ...]
@@ -121,9 +123,9 @@ def forget(
     """Remove everything derived from these tasks, sources, tags or entries from a run for good, and return a report.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed and the logs of its models are emptied. With `alike`, everything else with rare words of the
-    removed texts is removed as well. The run is first copied to the new folder `copy_to`, if set. An interaction that
-    was learned from is removed with its lessons, unless it is in `stay`.
+    the run's file is scrubbed, and the logs of the run's models are emptied. With `alike`, everything else with rare
+    words of the removed texts is removed as well. The run is first copied to the new folder `copy_to`, if set. If one
+    of the tasks is the outcome of an interaction, the interaction is removed too, unless its id is in `stay`.
 
     After an interruption, the next process that opens the run for writing finishes the removal; the same call then
     reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another process
@@ -168,7 +170,7 @@ def forget(
         for of, of_corrections in ((old, old_corrections), (new, new_corrections))
     )
     if copy_to is not None:
-        # The partial copy has a fixed name, so that after a kill the next call removes it.
+        # The partial copy has a fixed name, so that after a kill the next call removes that copy.
         partial_copy = copy_to.with_name(f".{copy_to.name}")
         shutil.rmtree(partial_copy, ignore_errors=True)
         copy_run(store, partial_copy)
@@ -211,7 +213,8 @@ def filtered(
     """Return the versions without edits from `sources` and without the entries `ids`; version numbers stay the same.
 
     An edit has an effect only in its version and in the descendants of that version. A rollback to an earlier version
-    undoes the edit: if the edit is forgotten, the entry then has no part from it, and is not of mixed origin.
+    undoes the edit: the entry then has no text from the edit. So the entry is not of mixed origin, even if the edit is
+    forgotten.
     """
     removed = ids if keep_mixed else ids | _mixed(versions, sources)
     after: dict[int | None, _Losses] = {None: _Losses(removed)}
@@ -248,8 +251,8 @@ class _Losses:
 
 
 def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Losses, keep_mixed: bool) -> Applied | None:
-    """Return the edit as it stays in the log, or None if it is dropped. If an entry depends on the dropped edit, the
-    entry is added to `lost`."""
+    """Return the edit in the form that stays in the log, or None if the edit is dropped. If an entry depends on the
+    dropped edit, the entry is added to `lost`."""
     edit = done.edit
     if isinstance(edit, Merge):
         return _remaining_merge(done, edit, sources, lost)
@@ -285,9 +288,9 @@ def _remaining_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: 
 
 
 def _has_other_origin(edit_sources: Sequence[str], sources: frozenset[str]) -> bool:
-    """Return whether one of these sources is not forgotten and is an independent origin.
+    """Return whether an edit has an origin that is not among the forgotten `sources`.
 
-    Tags, conversations and trust marks only describe the attempts, and so does a task that is listed with its attempts.
+    Tags, conversations and trust marks are not origins. A task is not an origin if the edit also names attempts.
     """
     others = [s for s in edit_sources if s not in sources and not s.startswith(("tag:", CONVERSATION, MARK))]
     if any(s.startswith("attempt:") for s in edit_sources):
@@ -318,7 +321,7 @@ class _Rows:
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the id and the fields of each task, interactions included.
 
-        They are read again on each call, because there may be more tasks than fit in memory.
+        The tasks are read again on each call, because there may be more tasks than fit in memory.
         """
         for row in self.asked():
             yield row.id, {"meta": {}, **json.loads(row.data)}
@@ -351,8 +354,8 @@ def _row_sources(table: Table, row: Any) -> set[str]:
 
 
 def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay: frozenset[str]) -> frozenset[str]:
-    """Return all sources that these names include: for a tag or a trust mark its tasks, for a task its attempts and
-    traces.
+    """Return all sources that these names include: for a tag or a trust mark, the tasks with it; for a task, its
+    attempts and traces.
 
     Raises UsageError for an unknown name, so that a misspelled name is not silently ignored.
     """
@@ -360,14 +363,14 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay
     for id, data in run.tasks():
         if matches := requested & {f"task:{id}", *_aliases(data)}:
             of_tasks |= matches
-            # A task from an interaction is one revision of the interaction's outcome; all its revisions are removed.
+            # A task from an interaction is one revision of the interaction's outcome. All revisions are removed.
             forgotten |= {f"task:{id}", *(own for own in _shared_name(data) if own not in stay)}
     for id, data in run.tasks():
         forgotten |= {f"task:{id}"} if forgotten & {*_shared_name(data)} else set()
     existing = of_tasks | _named_sources(run, versions)
     if unknown := [name for name in names if name not in existing]:
         before = " or ".join(map(repr, namesakes(unknown[:1], existing)))
-        hint = f"; an earlier run used this name for {before}: pass that as the source" if before else ""
+        hint = f"; an earlier run used this name for {before}, which you can pass as a source" if before else ""
         raise UsageError("source.unknown", f"nothing in this run was learned from {unknown[0]!r}{hint}")
     for row in run.of(schema.attempts):
         of_attempt = json.loads(row.sources)
@@ -383,7 +386,8 @@ def _named_sources(run: _Rows, versions: Sequence[Version]) -> set[str]:
 
 
 def _aliases(data: dict[str, Any]) -> set[str]:
-    """Return other names of a task: its tags, its trust mark and, if several traces share one task, that task's id."""
+    """Return other names of a task: its tags, its trust mark and, if several traces share one task, the id of the
+    shared task."""
     tags = data["meta"].get("tags", ())
     names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
     return names | {*markers(data.get("trust", "own")), *_shared_name(data)}
@@ -497,7 +501,7 @@ class _ForgottenTexts:
             if forgotten & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
         stays.update(row.config or "" for row in run.of(schema.spaces))
-        # Most of the old log is in the new one unchanged; only the rest is searched for.
+        # Most texts of the old log are also in the new log. Only the other texts are searched for.
         texts = sorted(_not_contained((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
         others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in forgotten)
         texts = _not_contained(texts, map("\0".join, others))
@@ -530,14 +534,14 @@ def _remove(
     run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], forgotten: frozenset[str],
     ids: frozenset[str], texts: _ForgottenTexts, words: frozenset[str],
 ) -> int:  # fmt: skip
-    """Delete the rows and replace the log in one transaction. Return the number of deleted rows."""
+    """Delete the forgotten rows and replace the log in one transaction. Return the number of deleted rows."""
     statements: list[Any] = []
     notes: list[Any] = []
     update, delete = run.store.update, run.store.delete
     removed_keys: set[str] = set()
     for table, key, row in run.records():
         if table is schema.journal and is_note(key):
-            # The note of a leg stays, because a leg must not reuse the number of an earlier leg, or its places.
+            # The note of a leg stays, because a later leg must not reuse the number and the places of this leg.
             note = json.loads(row.answer)
             note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in forgotten]
             notes.append(update(table).where(RECORDS[table] == key).values(answer=json.dumps(note)))
@@ -571,7 +575,7 @@ def _remove(
     def change(at: Transaction) -> None:
         for statement in statements:
             at.run(statement)
-        # The caches of a run that cannot be resumed are deleted completely.
+        # The caches are deleted completely: after a removal, no resume repeats the steps from the journal.
         at.run(at.delete(schema.vectors))
         delete_snapshot(at)
         change_run(at, learning=schema.FORGETTING, result=None)
@@ -586,8 +590,8 @@ def _without_prompts(
     """Yield the statements that delete the prompts of forgotten rows, the texts that only these prompts used, and every
     text that contains a forgotten text.
 
-    References to the deleted texts are removed from the other prompts. If such a text is stored again later, an old
-    reference would otherwise protect it from deletion.
+    References to the deleted texts are removed from the other prompts. Otherwise an old reference would protect a
+    deleted text from the next deletion if the text is stored again.
     """
 
     prompts, text_table, store = schema.prompts, schema.texts, run.store
@@ -609,7 +613,8 @@ def _without_prompts(
 
 
 def _quoting(corrections: Sequence[Version], texts: _ForgottenTexts, words: frozenset[str]) -> frozenset[str]:
-    """Return the ids of corrections that quote forgotten texts, since other users' questions may repeat them."""
+    """Return the ids of corrections that quote forgotten texts. Questions of other users may repeat a forgotten
+    text."""
     edits = [done for version in corrections for done in version.applied]
     texts_by_edit = ((done.id, edit_texts(done.edit)) for done in edits)
     return frozenset(id for id, own in texts_by_edit if texts.quoted_in("\0".join(own)) or _words_in(words, own))
@@ -628,7 +633,7 @@ def _holds(table: Table, key: str, row: Any, forgotten: frozenset[str], texts: _
 
 def _is_about(place: str, sources: set[str], forgotten: frozenset[str]) -> bool:
     """Return whether a row names a forgotten source, or has a place below a forgotten attempt or below a job on a
-    forgotten task ("2.t1"). Rows of such a job may not name their sources."""
+    forgotten task ("2.t1"). Some rows of such a job do not name the task as a source."""
     if forgotten & sources:
         return True
     above = place.split("/")
@@ -665,7 +670,7 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
 
 
 def _not_contained(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:
-    """Return the texts that are part of none of the others."""
+    """Return the texts that are not contained in any of the `others`."""
     left = list(texts)
     for other in others:
         if not left:

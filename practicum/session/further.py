@@ -51,7 +51,7 @@ from practicum.tasks.stored import TASK
 
 TRUSTED = Trusted()
 
-KEPT = "; earlier lessons are kept, and the rest is learned from next time"
+KEPT = "; the lessons of earlier batches are kept, and the next call learns from the other outcomes"
 
 
 async def learn_further(
@@ -61,14 +61,15 @@ async def learn_further(
 ) -> Result:  # fmt: skip
     """Learn from tasks or outcomes, as further steps of the run, until a budget is spent.
 
-    If `tasks` is None, learn from the oldest `most` outcomes that were not learned from yet (None: from all of them).
-    `trusted` names sources trusted as the operator's own; `question` returns the question of an interaction.
+    Without `tasks`, learn from the outcomes that were not learned from yet: from the oldest `most`, or from all
+    outcomes if `most` is None. `trusted` names the sources that are trusted like the operator's own; `question` returns
+    the question of an interaction.
 
     A task with a recorded attempt is not attempted again; other tasks are attempted by the run's agent. The feedback on
-    an answer is its score; without one, the run's scorer computes it if there is a right answer, and otherwise a judge
-    gives a verdict. `served`: the service of the space learns, and tests the new version. Raises UsageError before the
-    first model call for invalid arguments, Conflict while a version is in a canary, and ProviderError if a batch was
-    lost; earlier lessons are kept.
+    an answer is the recorded score. Without a recorded score, the run's scorer computes a score if there is a right
+    answer; otherwise a judge gives a verdict. With `served`, the service of the space is the caller, and tests the new
+    version. Raises UsageError before the first model call for invalid arguments, Conflict while a version is in a
+    canary, and ProviderError if a batch was lost; the lessons of earlier batches are kept.
     """
     require_ended(store)
     if not served:
@@ -90,8 +91,8 @@ async def learn_further(
 def as_outcome(task: Task, *shown: str) -> WaitingOutcome:
     """Return a task as an outcome to learn from.
 
-    Its revision is a digest of the task and of the corrections `shown` to the agent, so that an interrupted batch only
-    continues with an equal task and equal corrections.
+    The revision of the outcome is a digest of the task and of the corrections `shown` to the agent, so that an
+    interrupted batch only continues with an equal task and equal corrections.
     """
     same = int.from_bytes(blake2b(b"\0".join([TASK.dump_json(task), *map(str.encode, shown)]), digest_size=6).digest())
     return WaitingOutcome(task.id, same, task, task.recorded is not None and task.recorded.score is not None)
@@ -102,7 +103,7 @@ class FurtherLearning:
     """Learning from outcomes, batch by batch, with its counts.
 
     `complete` adds corrections to every view. `at_once`: in a space that was served, new versions are live at once.
-    `last` are the steps of the last batch, even if the batch was lost, and `last_error` is its last error.
+    `last` are the steps of the last batch, even if the batch was lost, and `last_error` is the last error in the batch.
     """
 
     store: Store
@@ -129,7 +130,7 @@ class FurtherLearning:
         self.progress = Progress(context, context)
 
     def result(self) -> Result:
-        """Return the result."""
+        """Return the result of all batches so far."""
         return Result(
             run=self.store.folder,
             context=self.progress.context,
@@ -149,7 +150,7 @@ class FurtherLearning:
     async def learn(self, waiting: Sequence[WaitingOutcome]) -> None:
         """Learn from these outcomes."""
         setup = self._set_up(waiting)
-        # A new budget, because the run's limits were set for learning its tasks.
+        # Begin a new budget: the calls that the run made for its own tasks do not count.
         self.budget = Budget(setup.config.limits)
         vectors = Vectors(run_embedder(setup.config, self.parts), self.store)
         retriever = Retriever(vectors, retrieval=setup.method.retrieval)
@@ -179,13 +180,13 @@ class FurtherLearning:
             except ProviderError as error:
                 if batch is not interrupted or not waiting:
                     raise ProviderError("attempts.all_failed", f"{error}{KEPT}") from error
-                # The interrupted batch was lost again, so the other outcomes stop waiting for it.
+                # The interrupted batch was lost again, so learning continues with the other outcomes.
                 self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
             batch = [*waiting[:size]]
 
     def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:
-        """Return the batch whose learning was interrupted; [] if none was, or if an outcome in it has a newer
-        report."""
+        """Return the batch whose learning was interrupted. Return [] if no batch was interrupted, or if an outcome in
+        the batch has a newer report."""
         note_row = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
         by_revision = {(outcome.id, outcome.revision): outcome for outcome in waiting}
         members = (
@@ -244,7 +245,8 @@ class FurtherLearning:
             self.watch.stepped(report, self.progress)
 
     def _set_up(self, outcomes: Sequence[WaitingOutcome]) -> Setup:
-        """Return the setup of a run on these outcomes. If nothing is attempted, the agent's settings are ignored."""
+        """Return the setup of a run on these outcomes. If every outcome has a recorded attempt, the agent's settings
+        are ignored."""
         name = self.values["method"]
         splits = Splits(tuple(outcome.task for outcome in outcomes))
         if not all(task.recorded for task in splits.train):
@@ -289,5 +291,5 @@ class FurtherLearning:
 
 
 def _note(step: int) -> str:
-    """Return the place in the journal that holds the ids of the outcomes of a step."""
+    """Return the place in the journal that holds the ids and revisions of the outcomes of a step."""
     return f"learn {step}/outcomes"

@@ -1,10 +1,10 @@
 """Identities of names that are unique within one run, for contexts that seed another run.
 
 Within a run, an attempt is named by its place, a lesson by the place where it was made, and a task without an id by its
-line in the file. These names are short, and equal in equal runs. But the next run uses the same names again. A seed
-stores them with an identity, a digest of its contents: "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2".
-A name with an identity keeps it, so a trace has the same name in all later runs. A task id set by the user stays
-unchanged.
+line in the file. These names are short, and equal in equal runs. But the next run uses the same names again. A seed,
+the context that a run starts with, stores them with an identity, a digest of the seed's contents, such as
+"attempt:seed 3f9a1c2b/step 1/attempt/0.line-2". A name keeps its identity, so a trace has the same name in all later
+runs. A task id set by the user stays unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def identified(adds: Sequence[Add]) -> list[Add]:
             return (source,)
         kind, _, id = source.partition(":")
         identity, place = _split(own)
-        # An entry may depend on attempts other than its own.
+        # The sources of an entry may include attempts other than the attempt that the entry belongs to.
         prefixes = (seed,) if kind == "task" else (identity,) if place == id else traces.get(id, (seed,))
         return (f"{kind}:{before}{id}" for before in prefixes)
 
@@ -62,7 +62,7 @@ def namesakes(names: Iterable[str], sources: Iterable[str]) -> tuple[str, ...]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return the identity of a name ("" if it has none), and the name in its own run."""
+    """Return the identity of a name ("" for a name without an identity), and the name without the identity."""
     match = IDENTIFIED.match(name)
     return (match[0], name[match.end() :]) if match else ("", name)
 

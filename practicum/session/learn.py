@@ -103,16 +103,16 @@ async def learn(
     store: str | Elsewhere | None = None,
     **config: Unpack[RunOptions],
 ) -> Result:
-    """Learn from `tasks` and store everything in the folder `out` (None: a new one under ./runs).
+    """Learn from `tasks` and store everything in the folder `out` (None: a new folder under ./runs).
 
     `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that stores the run under the name
     of its folder; the folder then holds only that address, logs and caches.
 
-    `method` is the name of a method or your own Method. `settings` are the method's settings, by name or as its
-    `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
-    tasks to score it with; if passed, they must not be empty. `parts` holds Python objects that replace names: an
-    agent, a scorer, model clients, an embedder. `watch` is one observer of the run or several. `shared` holds models
-    that concurrent runs share. `RunOptions` describes the other keywords.
+    `method` is the name of a method or your own Method. `settings` are the method's settings, as a mapping or as an
+    object of the method's class `Settings` (`practicum.methods.ace.Settings(rounds=1)`). The best context is chosen by
+    its score on the tasks `val`, and then scored on the tasks `test`; an empty list is refused. `parts` holds Python
+    objects that replace names: an agent, a scorer, model clients, an embedder. `watch` is one observer of the run or
+    several. `shared` holds models that concurrent runs share. `RunOptions` describes the other keywords.
 
     Tasks that are not a sequence, such as a `TraceStream`, are written to the folder as they arrive and read from there
     on use, so there may be more tasks than fit in memory. A TraceStream sets `from_traces` and `trace_faults`. With
@@ -129,7 +129,7 @@ async def learn(
         if not split and split != ():
             raise UsageError(
                 "tasks.missing",
-                f"`{name}` has no tasks: pass some (such as the last fifth of a list), or leave out `{name}`",
+                f"`{name}` has no tasks: pass tasks (such as the last fifth of a list), or leave out `{name}`",
                 tasks=name,
             )
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
@@ -160,7 +160,7 @@ async def learn(
                     values["trace_faults"] = tasks.summary.faults
                 setup = set_up(values, replace(splits, train=stored), parts)
             seed = as_seed(seed_context or Context(), setup.redactor)
-            # Sections and model commits are stored, so that a resume uses the same ones.
+            # Sections and model commits are stored, so that a resume uses the same sections and models.
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
@@ -189,11 +189,12 @@ async def resume(
     """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
 
     `parts` holds the Python objects that the run was started with. `ResumeOptions` describes the other keywords: they
-    correct settings, and raise, lower or add limits. Without `trust_run`, the agent, models and programs named by a run
-    from another machine are not used; with it, the run counts as this installation's from then on.
+    correct settings, and raise, lower or add limits. With `trust_run`, a run from another machine counts as this
+    installation's from then on.
 
-    Raises UsageError for a change of a setting that a stored result depends on, for a spent limit, and for a run from
-    another machine that is not trusted.
+    Raises UsageError for a change of a setting that a stored result depends on, for a spent limit, and, without
+    `trust_run`, for a run from another machine that names an agent, models or programs, unless `parts` and the
+    keywords replace these names.
     """
     folder = Path(folder)
     with Store.open(folder) as store:
@@ -258,13 +259,13 @@ async def open_session(
     shared: Shared | None = None,
     seconds: float = 0.0,
 ) -> AsyncIterator[LearningSession]:
-    """Open a session with its models; nothing is written yet. `seconds` is the time that the run took before."""
+    """Open a session with its models, without writing to the run. `seconds` is the time that the run took before."""
     async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
         if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
             warnings.append(
-                f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
+                f"the training tasks include {quantity(same, 'test task')} of {len(splits.test)}: the test score does "
                 "not measure how well the context generalizes to new tasks"
             )
         if config.review == "foreign" and (authors := strangers(setup.config, levels(splits.train))):
@@ -329,7 +330,7 @@ class LearningSession:
         command, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
         if (stored_results := read_stored_results(self.store)).is_empty:
             state = NOTHING_ELSE if stored_results.spent.calls else NOTHING_PAID
-            again = f"{state}: correct it and repeat the command, or: {command}"
+            again = f"{state}: correct the cause and repeat the command, or: {command}"
             return f"{again} --model NAME" if other else again
         advice = f"{COMPLETED}; continue with: {command}"
         return f"{advice}, or with another model: {command} --model NAME" if other else advice
@@ -349,7 +350,8 @@ class LearningSession:
             if name in config.settings and isinstance(size, int) and size > len(splits.train) > 0:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
-        # After a resume, new versions may have the numbers of the run's last versions, so its snapshot is not valid.
+        # After a resume, new versions may have the numbers of the run's last versions, so the stored snapshot is not
+        # valid.
 
         def change(at: Transaction) -> None:
             invalidate_snapshot(at)
@@ -365,7 +367,7 @@ class LearningSession:
             stopped = stop.reason
         best = await self._restore_best()
         # If the evaluation before learning was cut off, the final evaluation would open the same places again. A resume
-        # finishes both.
+        # finishes both evaluations.
         cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.attempts
         if splits.test and stopped != INTERRUPTED and not cut_off:
             try:
@@ -396,7 +398,7 @@ class LearningSession:
         return result
 
     def _delete_lost_steps(self, at: Transaction, root: Run) -> None:
-        """Delete the first step that an outage ended and all later ones: they are repeated, perhaps with other
+        """Delete the first step that an outage ended, and all later steps. They are repeated, perhaps with other
         tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
@@ -406,8 +408,8 @@ class LearningSession:
     async def _settle(self) -> str | None:
         """Decide whether a resume retries the calls that the provider failed and that no result depends on.
 
-        Returns the reason to stop if a resume should retry them. Otherwise they are stored as failed, and None is
-        returned. A call that fails again after a resume stays failed.
+        Returns the reason to stop if a resume should retry the calls. Otherwise the calls are stored as failed, and
+        None is returned. A call that fails again after a resume stays failed.
         """
         lost, journal = self.state.lost, self.state.journal
         failed = [row.place for row in lost.values() if not row.ok]
@@ -439,7 +441,8 @@ class LearningSession:
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
 
     def _store_step(self, report: StepReport) -> None:
-        """Write a step and count it. A resume repeats steps from the journal, so this does not wait for the disk."""
+        """Write a step and add it to the progress. A resume repeats steps from the journal, so writing does not wait
+        for the disk."""
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent

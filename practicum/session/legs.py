@@ -1,4 +1,4 @@
-"""Legs: parts of a run that start from a version that does not follow from its journal.
+"""Legs: parts of a run that start from a version that does not follow from the run's journal.
 
 A resume repeats the steps of a run from its journal. It cannot do so after a rollback, an edit by hand, further
 learning, or the removal of experience. The run then continues with a new leg: the same method, on the tasks that the
@@ -29,8 +29,8 @@ from practicum.tasks.stored import ids, picked
 
 @dataclass(frozen=True)
 class Leg:
-    """Part of a run: its number, from 1; the context that it starts from; the last step before it; and its training
-    tasks."""
+    """Part of a run: its number, counted from 1; the context at its start; the number of the last step before it; and
+    its training tasks."""
 
     number: int
     start: Context
@@ -52,7 +52,10 @@ def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
 
 
 def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
-    """Begin a leg at the last version, on the tasks that it has not learned from. Raises UsageError if none is left."""
+    """Begin a leg at the last version, on the tasks that this version has not learned from.
+
+    Raises UsageError if no task is left.
+    """
     left, step = tasks_left(store, tasks)
     if not left:
         raise UsageError(
@@ -74,7 +77,7 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
 
 
 def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int]:
-    """Return the tasks that the last version has not learned from, and the last step (0: none)."""
+    """Return the tasks that the last version has not learned from, and the number of the last step (0: no step)."""
     versions, table = read_versions(store), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     version_of_step = {v.step: v.version for v in reversed(versions) if v.applied}

@@ -1,4 +1,4 @@
-"""Live view of a run as text: common parts of a terminal's bar, plain lines and a notebook's display.
+"""Live view of a run as text: the parts that a terminal's bar, plain lines and a notebook's display share.
 
 `Live` collects events and passes them to `say` (lines that stay) and `status` (values that change).
 """
@@ -21,7 +21,7 @@ from practicum.models.client import Wait
 from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
 LINE_INTERVAL = 5.0
-"""Minimum interval (s) between two lines about waits or about the reasons of a step."""
+"""Minimum interval (s) between two lines about waits, or about the reasons why steps use their primitives."""
 
 MAX_STEP_SHARE = 0.95
 """Maximum share of a step that counts as done before the step ends."""
@@ -43,8 +43,8 @@ PHASES = {"before": "before learning", "test": "final test", "eval": "evaluation
 class Status:
     """Progress of a phase.
 
-    `done` is its `n/N`; `share` is the same in [0, 1], or None if the total is unknown. `left` is the remaining time
-    (s), or None if unknown. `inner` is the progress of the current step, `wait` the current wait.
+    `done` is the progress as text, `n/N`; `share` is the progress in [0, 1], or None if the total is unknown. `left` is
+    the remaining time (s), or None if unknown. `inner` is the progress of the current step, `wait` the current wait.
     """
 
     phase: str
@@ -61,7 +61,8 @@ class Status:
     nodes: str = ""
 
     def parts(self, shorter: int = 0) -> list[str]:
-        """Return the texts after n/N. A higher `shorter`, from 0 to 8, leaves out more of the less important texts."""
+        """Return the texts that follow `done`. A higher `shorter`, from 0 to 8, leaves out more of the less important
+        texts."""
         best_title, title = METRICS["score.best_of_k"].title, METRICS["score.mean"].title
         best = "" if self.best is None or shorter > 5 else f", {best_title} {self.best:.0%}"
         scores = "" if self.score is None else f"{title + ' ' if shorter < 3 else ''}{self.score:.0%}{best}"
@@ -113,7 +114,7 @@ class Live(Watch):
         self._timer: asyncio.TimerHandle | None = None
         self._run: RunInfo | None = None
         self._phase = "starting"
-        self._total: int | None = None  # of the steps in learning, of the attempts in an evaluation
+        self._total: int | None = None  # number of steps in learning, or of attempts in an evaluation
         self._download = (0, 0)
         self._read = 0
         self._step, self._batch, self._steps_done = 0, 0, 0
@@ -275,7 +276,8 @@ class Live(Watch):
         )
 
     def _done(self) -> str:
-        """Return n/N: steps, or tasks if the number of steps is unknown; attempts in an evaluation."""
+        """Return the progress as n/N. In learning, n counts steps, or tasks if the number of steps is unknown. In an
+        evaluation, n counts attempts."""
         if self._phase == "starting":
             return ""
         if self._phase != "learning":
@@ -290,7 +292,7 @@ class Live(Watch):
         if self._validated.tasks and self._run:
             return f"{len(self._validated.tasks):,}/{len(self._run.splits.val):,} to validate"
         tried = len(self._counted.tasks)
-        # Progress within a step is shown until the first step is done.
+        # Before its first attempt, a step shows no progress, except if it is the first step.
         return f"{tried:,}/{self._batch:,} tasks" if self._batch and (tried or not self._steps_done) else ""
 
     def _evaluated(self) -> int:
@@ -315,10 +317,10 @@ class Live(Watch):
         return (self._steps_done + (min(units / usual, MAX_STEP_SHARE) if usual else 0.0)) / self._total
 
     def _left(self, share: float | None) -> float | None:
-        """Return the seconds left in this phase at its pace so far; results from the journal took no time."""
+        """Return the seconds left in this phase at its pace so far. The pace excludes results from the journal."""
         began, before = self._anchor
         seconds = time.monotonic() - began
-        # A resume reads from its journal first, and no event reports that.
+        # A resume first reads results from its journal, and no event reports this reading.
         has_pace = self._worked or (self._phase != "learning" and seconds > JOURNAL_SECONDS)
         if not has_pace or share is None or not before < share < 1:
             return None
@@ -334,7 +336,8 @@ class Live(Watch):
         return wait_text(wait, ceil(until - now), len(self._waits))
 
     def _explain(self, report: StepReport) -> None:
-        """Show why a step uses its primitives: at once if they differ from the last step's, otherwise at intervals."""
+        """Show why a step uses its primitives: at once if the last step used other primitives, otherwise at
+        intervals."""
         why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
         switched, self._primitives = primitives != self._primitives, primitives
         due = why != self._why and time.monotonic() - self._explained_at >= LINE_INTERVAL
@@ -370,7 +373,7 @@ def moved_text(wait: Wait) -> str:
 
 
 def cost_text(usage: Usage) -> str:
-    """Return US dollars if known, else tokens."""
+    """Return the cost in US dollars as text, or the number of tokens if the cost is unknown or 0."""
     if usage.usd:
         return f"${usage.usd:.4f}" if usage.usd < 0.1 else f"${usage.usd:,.2f}"
     if usage.tokens < 1000:

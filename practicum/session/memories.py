@@ -81,8 +81,8 @@ class _Text(_Line):
 
 
 class _ExperienceData(BaseModel):
-    """Fields that an experience is retrieved by, in addition to its state. `output` is the agent's whole output, as an
-    object or as JSON; None if the text of the line is the whole output."""
+    """Data of an experience, in addition to its text and its key. `output` is the agent's whole output, as an object or
+    as JSON; None if the text of the line is the whole output."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -94,7 +94,7 @@ class _ExperienceData(BaseModel):
 
     @model_validator(mode="after")
     def _parse_output(self) -> Self:
-        """Check that the output has the form of the agent's step, because agents are shown it as an example."""
+        """Check that the output has the form of the agent's step, because agents are shown the output as an example."""
         form = FORMS[self.kind]
         if self.output is None and form is PartSolution:
             return self
@@ -102,7 +102,7 @@ class _ExperienceData(BaseModel):
         try:
             self.output = form.model_validate_json(raw).model_dump_json()
         except ValidationError as error:
-            wrong = "it is missing" if self.output is None else describe_validation_error(error, cut=False)
+            wrong = "`output` is missing" if self.output is None else describe_validation_error(error, cut=False)
             fields = " and ".join(form.model_fields)
             raise PydanticCustomError(
                 "form", "a step of {kind} needs `output`, an object with {fields}: {wrong}",
@@ -120,8 +120,8 @@ class _Experience(_Line):
 
 @dataclass(frozen=True)
 class Added:
-    """The added entries. `same` maps the id of a new entry to the id of an older one with the same text and the same
-    key, if any."""
+    """The added entries. If an older entry has the same text and the same key as a new entry, `same` maps the id of the
+    new entry to the id of the older entry."""
 
     context: Context
     entries: tuple[Entry, ...]
@@ -132,7 +132,8 @@ async def search(
     run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None, *,
     trust_run: bool = False,
 ) -> list[Match]:  # fmt: skip
-    """Return the k entries that are most similar to a text, as the agent retrieves them from the version that it sees.
+    """Return the k entries that are most similar to a text, as the agent retrieves them from the version that the agent
+    sees.
 
     Raises StoreError if the run's vectors come from another embedder, and UsageError for a run from another machine
     that names an embedder, unless `trust_run`.
@@ -151,8 +152,8 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
     "tags"?, "conversation"?} or {"text", "key"?, "data"?, "tags"?, "conversation"?}; in an agent's pool, objects have
     the fields of an experience. The lines of a conversation are its turns, in the order of the file. Raises
-    ContextFileError that names the first invalid line, and StoreError if the run's vectors come from another embedder;
-    nothing is added then.
+    ContextFileError that names the first invalid line, and StoreError if the run's vectors come from another embedder.
+    In both cases, nothing is added.
     """
     if not section.strip() or len(lines(section)) > 1:
         raise UsageError("section.invalid", f"{section!r} cannot be the name of a section: write one line of text")
@@ -212,15 +213,15 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
 
 
 async def reembed(run: Path | str, embedder: str | None = None, *, trust_run: bool = False) -> int:
-    """Embed a run's entries again, with its embedder or with a new one, which replaces it. Return the number of
-    texts."""
+    """Embed a run's entries again, with the run's embedder or with another embedder, which then replaces the run's.
+    Return the number of texts."""
     with Store.open(Path(run)) as store:
         return await replace_embedder(store, _embedder(store, embedder, trust_run))
 
 
 def _embedder(store: Store, name: str | None, trust_run: bool) -> Embedder:
-    """Open the embedder of this name, or the run's. Raises UsageError if the run is from another machine and names an
-    embedder other than the default."""
+    """Open the embedder of this name, or the run's embedder if `name` is None. Raises UsageError if the run is from
+    another machine and names an embedder other than the default."""
     origin = Origin.of(store, {"embedder": name}, Parts(), trust_run)
     origin.require(("embedder",))
     return open_embedder(name or origin.config.embedder)
@@ -234,7 +235,9 @@ def read(file: Path, section: str = MEMORIES) -> list[Add]:
     source = f"file:{file.name}"
     adds = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
     if not adds:
-        raise ContextFileError("memories.malformed", f"{file} has no memories: write one on each line, {EXAMPLE}")
+        raise ContextFileError(
+            "memories.malformed", f"{file} has no memories: write one memory on each line, {EXAMPLE}"
+        )
     return adds
 
 

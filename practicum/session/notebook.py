@@ -64,7 +64,7 @@ class Notebook(Live):
         bar = "" if status.share is None else f' value="{status.share:.3f}"'
         drawn = "" if self._end else f'{escape(status.phase)} <progress max="1"{bar} style="width:12em"></progress> '
         lines = "".join(f"<div>{escape(line)}</div>" for line in self._lines)
-        # A comparison has only lines.
+        # A comparison shows only lines, without a progress bar.
         last = f"<div>{drawn}{escape(text)}</div>" if self._run is not None else ""
         page = f'<div style="font-family:monospace;white-space:pre-wrap">{lines}{last}</div>'
         plain = "\n".join((*self._lines, text if self._end else f"{status.phase} {text}"))

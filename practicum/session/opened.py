@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 
 class Opened:
-    """Run, playbook file or context that is open for use. Many tasks and threads may use it at the same time."""
+    """Run, playbook file or context that is open for use. Many asyncio tasks and threads may use this object at the
+    same time."""
 
     def __init__(
         self,
@@ -67,7 +68,8 @@ class Opened:
         return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
 
     def _repr_html_(self) -> str:
-        """Return the method, the scores, the version, its size and the first entries as HTML, for notebooks."""
+        """Return the method, the scores, the version, the number of entries and the first entries as HTML, for
+        notebooks."""
         if self._closed:
             return card(repr(self), {})
         empty: dict[str, str] = {}
@@ -98,7 +100,7 @@ class Opened:
     def _reader(self) -> Reader:
         """Return the reader of this thread; connections, vectors and rendered pages are not shared between threads."""
         if self._closed:
-            raise UsageError("space.closed", f"{self!r} is closed: open it again with practicum.open")
+            raise UsageError("space.closed", f"{self!r} is closed: open the space again with practicum.open")
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(
@@ -123,7 +125,7 @@ class Opened:
         return Path(self._logs.name)
 
     def _stored(self, read: Callable[[Store], T], default: T) -> T:
-        """Return a value read from the stored run; `default` if this is not a run."""
+        """Return a value read from the stored run, or `default` if the open source is not a run."""
         self._reader()
         if self.folder is None:
             return default
@@ -142,7 +144,7 @@ class Opened:
                 if self._writer is None:
                     self._writer = Store.open_shared(self.folder)
                 return self._writer
-        reason = f"{self._source} cannot be written to" if self.folder else "this is not a run"
+        reason = f"{self._source} cannot be written to" if self.folder else "no run is open"
         raise UsageError(
             "run.needed", f"{data} is stored in a run, and {reason}: open a run (practicum space import FILE --out RUN)"
         )

@@ -46,7 +46,7 @@ WARNED_TASKS = 5
 class Shared:
     """Resources that concurrent runs of one process share: open models, and the count of calls in flight per endpoint.
 
-    The owner of `models` closes them. The `workers` run the attempts, if present.
+    The owner of `models` closes them. If there are `workers`, the workers run the attempts.
     """
 
     models: Models
@@ -69,10 +69,10 @@ async def open_state(
 ) -> AsyncIterator[RunState]:
     """Open the state of a run with all its models, and close the models at the end.
 
-    `act_only` opens only the models of attempts, as in evaluation. `seconds` is the time that the run took before.
-    Reviews count up to the step `last_step` (None: all), so that a resume uses the same reviews as before. `budget`
-    replaces the run's own. Without a `store`, nothing is journaled. `retriever` replaces the retriever of the store.
-    Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
+    `act_only` opens only the models of attempts, as in evaluation. `seconds` is the time that the run took before. Only
+    reviews up to the step `last_step` are used (None: all reviews), so that a resume uses the same reviews as the run
+    did before. `budget` replaces the run's own. Without a `store`, nothing is journaled. `retriever` replaces the
+    retriever of the store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
     _check_redact_map(config, folder)
@@ -135,14 +135,14 @@ async def open_state(
 
 
 def open_models(config: Config, folder: Path, parts: Parts, workers: Workers | None) -> Models:
-    """Return the models of a run, not open yet; workers, if present, load the local models."""
+    """Return the models of a run, not open yet. If there are `workers`, the workers load the local models."""
     settings = client_settings(config, folder, parts)
     return Models(settings if workers is None else replace(settings, host=workers.host))
 
 
 def join_workers(config: Config) -> AbstractAsyncContextManager[Workers | None]:
-    """Return the workers that run the attempts, or None for this process. Raises UsageError if they cannot be
-    reached."""
+    """Return the workers that run the attempts, or None if this process runs them. Raises UsageError if the workers
+    cannot be reached."""
     if config.engine == LOCAL:
         return nullcontext()
     return ENGINES.load(config.engine).join(config.ray_address, config.resources)
@@ -158,7 +158,7 @@ def _check_redact_map(config: Config, folder: Path) -> None:
         raise UsageError(
             "settings.invalid",
             f"`redact_map={config.redact_map}` is in the run's folder, which must not hold the redacted values: name a "
-            "file outside it",
+            "file outside the folder",
         )
 
 
@@ -193,7 +193,7 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
             )
         usd = client.cost(Usage(1, tokens, 0, 0)) if client is not None else None
         cost = f", {usd:,.2f} USD for each attempt" if usd else ""
-        warnings.append(f"{size}{cost}: check that it is intended")
+        warnings.append(f"{size}{cost}: check that this size is intended")
     more = len(warnings) - WARNED_TASKS
     return [*unfenced, *warnings[:WARNED_TASKS], *([f"{more} more tasks are very large"] if more > 0 else [])]
 
@@ -212,7 +212,8 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
 
 
 def run_retrieval(config: Config, parts: Parts) -> Retrieval:
-    """Return the similarity measure of a run. A run does not store the measure of a Method object."""
+    """Return the similarity measure of a run. A run does not store the measure of a Method object, so the default
+    measure is returned if the object is missing."""
     if parts.method is not None:
         return parts.method.retrieval
     if config.method.startswith(PYTHON):
@@ -238,8 +239,8 @@ class Reserve:
     seed: Context
 
     def need(self) -> Need:
-        """Return the estimated need of the final evaluation. Each output counts as a quarter of its limit,
-        except one, which counts in full."""
+        """Return the estimated need of the final evaluation. One output counts in full. Each other output counts as a
+        quarter of the output limit."""
         config = self.setup.config
         # Before its first attempt, an agent with tools is assumed to need half of its turns.
         per_attempt = self.state.most_calls or (self.state.agent.max_turns + 1) // 2

@@ -1,9 +1,9 @@
 """Outcomes: reports about an interaction, and the rules for late and repeated reports.
 
-An interaction is a query with the context shown for it and the answer. It has one outcome. A report adds to the outcome
-and replaces the fields that it repeats. Sending the same report again changes nothing and is not an error. A report of
-an end user does not replace a report of the operator. If a report changes an outcome that was learned from, it creates
-a new revision, which is learned from again.
+An interaction is a query, with the context that was shown for the query, and the answer. An interaction has one
+outcome. A report adds to the outcome and replaces the fields that it repeats. Sending the same report again changes
+nothing and is not an error. A report of an end user does not replace a report of the operator. If a report changes an
+outcome that was learned from, the report creates a new revision of the outcome, which is learned from again.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ BAD = frozenset(
 """Labels that count as scores: `GOOD` as 1, `BAD` as 0. Any other label is stored unchanged."""
 
 REPORTS = 20
-"""Number of reports on one interaction that are stored; older ones are dropped."""
+"""Maximum number of stored reports on one interaction; older reports are dropped."""
 
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """States of an outcome: waiting to be learned from; held out for the replay gate; learned from; nothing to learn."""
 
 TEACHING = frozenset({"score", "target", "comment"})
-"""Fields that outcomes are learned from; an outcome needs at least one."""
+"""Fields of an outcome that learning uses. An outcome without any of these fields teaches nothing."""
 
 Effect = Literal["in effect", "waits for review"]
 """Effect of a new correction or note."""
@@ -75,10 +75,13 @@ class Report(Form):
     INVALID: ClassVar[str] = "outcome.invalid"
     WRONG: ClassVar[str] = "invalid report"
 
-    interaction: _Id | None = Field(None, description="Id of the interaction or of the provider's response; or last.")
+    interaction: _Id | None = Field(
+        None, description="Id of the interaction or of the provider's response; or the word last."
+    )
     session: _Id | None = Field(
         None,
-        description="Session, instead of an id: all its interactions get the score, the last one the whole report.",
+        description="Session, in place of an interaction: all interactions of the session get the score, and the last "
+        "interaction gets the whole report.",
     )
     score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = Field(
         None, description="From 0 (wrong) to 1 (right), or true or false."
@@ -105,7 +108,7 @@ class Report(Form):
 
     @property
     def reported(self) -> dict[str, Any]:
-        """Reported values by field name; a label that is a score sets the score."""
+        """Reported values by field name; a label that counts as a score sets the score."""
         values = {name: value for name in REPORTED if (value := getattr(self, name)) is not None}
         if "score" in values:
             values["score"] = float(values["score"])
@@ -159,7 +162,7 @@ def report_of(
 
 
 def new_id() -> str:
-    """Return a new unique id. It begins with the time, so that lookups are fast; it does not define an order."""
+    """Return a new unique id. The id begins with the time, so that lookups are fast. Ids do not define an order."""
     return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
 
 
@@ -170,7 +173,8 @@ MESSAGES = 200
 
 
 def recent_messages(store: Store) -> list[str]:
-    """Return the texts of the newest stored interactions, oldest first; text that they share is not a question."""
+    """Return the texts of the newest stored interactions, oldest first. Text that several of them share is not part of
+    a question."""
     i = schema.interactions
     newest = store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
     return [json.loads(row.data)["query"] for row in store.rows(newest)][::-1]
@@ -239,11 +243,11 @@ class Conflict(UsageError):
 
 
 def find_interaction(at: Transaction, report: Report) -> Interaction:
-    """Return the interaction that a report is about. Raises Unknown if this space does not have it."""
+    """Return the interaction that a report is about. Raises Unknown if the space has no such interaction."""
     t = schema.interactions
     if report.session is not None:
         conditions = [t.c.session == report.session]
-        subject = f"session {report.session!r}: pass the session that its requests were sent with"
+        subject = f"session {report.session!r}: pass the session id that the requests were sent with"
     else:
         # One query after the other: with both conditions in one query, SQLite would read all rows of the space.
         conditions = [t.c.id == report.interaction, t.c.response == report.interaction]
@@ -263,9 +267,10 @@ class Outcome:
     """Outcome of an interaction after a report.
 
     `before` is the score before the report. `status` is `kept` (the first report), `changed`, `repeated` (the same
-    values again) or `outranked` (the operator reported other values). `target` and `comment` are the reporter's, over
-    all reports. `corrects` is true if this report changes `target` or `comment`, or lowers a score of 1. `correction`
-    is the effect of the correction that the report created, if any.
+    values again) or `outranked` (the operator reported other values). `target` and `comment` are the reporter's latest
+    values, over all of the reporter's reports. `corrects` is true if this report changes `target` or `comment`, or
+    lowers a score of 1. `correction` is the effect of the correction that the report created, or None without a
+    correction.
     """
 
     interaction: Interaction
@@ -368,7 +373,7 @@ def shown_items(at: Transaction, interaction: Interaction, session: bool) -> lis
 
 
 def _credit(at: Transaction, items: Sequence[str], score: float, before: float | None) -> None:
-    """Count a score, or its change, for each item."""
+    """Count a new score, or the change of a score that was counted before, for each item."""
     counted = {"scored": int(before is None), "total": score - (before or 0.0)}
     at.add(schema.credits, ("scored", "total"), *({"item": item, **counted} for item in items))
 
@@ -377,7 +382,7 @@ def scored(data: Mapping[str, Any], answer: str | None, silent: bool) -> float |
     """Return the score of an outcome, or None.
 
     Without a reported score, a corrected answer was wrong, unless it equals the right answer. An unknown answer (None)
-    is not compared, and a missing answer of a silent model is not wrong.
+    is not compared. With a comment, the answer was wrong, unless the model was `silent`.
     """
     if "score" in data:
         return float(data["score"])
@@ -403,7 +408,8 @@ class Trusted:
     tools: bool = False
 
     def question(self, user: str | None) -> Trust:
-        """Return the trust of an end user's question (None: the operator's) if the operator reports on the answer."""
+        """Return the trust of a question if the operator reports on its answer. `user` is the end user who asked the
+        question (None: the operator)."""
         return "own" if user is None or self.users else "labelled"
 
     def taught(self, by: Trust, users: Sequence[str | None], material: bool) -> Trust:
@@ -426,7 +432,7 @@ Question = Callable[[Mapping[str, Any]], str]
 
 
 def stored_question(data: Mapping[str, Any]) -> str:
-    """Return the question of a stored interaction, as derived when it was stored."""
+    """Return the question of a stored interaction, as extracted before the interaction was stored."""
     return str(data["question"] or data["query"])
 
 
@@ -506,7 +512,7 @@ def _score(data: Mapping[str, Any], value: float) -> Score:
 
 
 def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]]], question: Question) -> Trace:
-    # If the requests belong to one agent's work, the last request has the steps of all earlier requests.
+    # Consecutive requests with the same query belong to one agent's work. The last of them has the steps of all.
     turns = [one for one, after in pairwise(requests) if after[1]["query"] != one[1]["query"]] + [*requests[-1:]]
     steps = list[dict[str, str]]()
     for number, (_, asked) in enumerate(turns):
@@ -521,7 +527,7 @@ def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]
 
 
 def close_outcomes(at: Transaction, outcomes: Sequence[WaitingOutcome]) -> None:
-    """Mark outcomes as learned from. An outcome with a new report since it was read stays open."""
+    """Mark outcomes as learned from. An outcome that received a new report after it was read keeps waiting."""
     t = schema.outcomes
     for each in outcomes:
         same = (t.c.id == each.id) & (t.c.revision == each.revision) & (t.c.state == WAITING)
@@ -535,7 +541,7 @@ def count_waiting(store: Store | Transaction) -> int:
 
 
 def prune(at: Transaction, keep: int) -> None:
-    """Delete all interactions without an outcome that are not among the newest `keep` interactions."""
+    """Delete the interactions without an outcome, except interactions that are among the newest `keep`."""
     i, o = schema.interactions, schema.outcomes
     newest = at.select(i.c.number).order_by(i.c.number.desc()).limit(1).offset(keep).scalar_subquery()
     reported = select(o.c.id).where(at.mine(o))

@@ -1,13 +1,14 @@
-"""Extraction of the question of a request: the part of its text that the other requests of its space do not share.
+"""Extraction of the question of a request: the part of the request's text that differs from other requests of the
+space.
 
 Agents put rules, reminders, file lists and the date around each question, in the same message. Compared as a whole, all
-such messages are similar. So a text is split into pieces, its lines and sentences. The neighbours of a text are the
-messages that share the most text with it: requests of the same agent. A piece that most neighbours have too is
-boilerplate, and the rest is the question. This works without knowledge of any agent's tags or wording.
+such messages are similar. So a text is split into pieces: lines and sentences. The neighbours of a text are the
+messages that share the most text with it, usually requests of the same agent. A piece that most neighbours also contain
+is boilerplate. The other pieces are the question. This works without knowledge of any agent's tags or wording.
 
-A frequent question is not boilerplate: repeated messages count once, so it occurs in few of the messages that share its
-boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, digits count, and
-pieces that differ only in their digits are the question ("Where is order 17?").
+A frequent question is not boilerplate: repeated messages count once, so a question occurs in few of the messages that
+share the same boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, digits
+count, and pieces that differ only in their digits are the question ("Where is order 17?").
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Questions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._having: OrderedDict[int, deque[int]] = OrderedDict()
-        """The last messages with each piece, by its key."""
+        """The sequence numbers of the last messages with each piece, by the key of the piece."""
         self._messages: OrderedDict[int, int] = OrderedDict()
         """Sequence numbers of messages, by the hashes of their texts."""
         self._count = 0
@@ -81,8 +82,8 @@ class Questions:
             self._add(text, _pieces(text))
 
     def ask(self, text: str) -> tuple[ExtractedQuestion, frozenset[int]]:
-        """Store a message and return its question and its pieces; no pieces if the message is stored already or has
-        only one piece."""
+        """Store a message. Return its question and its pieces. No pieces are returned if the message was stored already
+        or has only one piece."""
         pieces = _pieces(text)
         return self._question(text, pieces), self._add(text, pieces)
 
@@ -130,8 +131,8 @@ class Questions:
         )
 
     def _neighbours(self, text: str, pieces: list[_Piece]) -> set[int]:
-        """Return the sequence numbers of the messages that share enough text with this one: at least half the largest
-        shared length."""
+        """Return the sequence numbers of the messages that share enough text with this text: at least `SHORT`
+        characters, and at least half of the length that the most similar message shares."""
         own, shared = self._messages.get(hash(text)), Counter[int]()
         for piece in {piece.key: piece for piece in pieces}.values():
             for message in self._having.get(piece.key, ()):
@@ -146,7 +147,8 @@ class Questions:
 
 
 def pieces_of(text: str) -> frozenset[int]:
-    """Return the pieces of a text, as in the result of `Questions.ask`; none if the text has only one piece."""
+    """Return the pieces of a text, as in the result of `Questions.ask`. A text with only one piece has an empty
+    result."""
     return _keys(_pieces(text))
 
 

@@ -1,6 +1,6 @@
 """Reader of a run: a version of its context, and the view that its method shows an agent for a query.
 
-The view is that of the method's `show`, the same as in learning and evaluation.
+The method's `show` makes the view, as in learning and evaluation.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Reader:
     _size: int | None
 
     def reopen(self) -> None:
-        """Read everything again."""
+        """Open the source again, and read its configuration and its context again."""
         if self._store is not None:
             self._store.close()
         store_or_folder = self._folder
@@ -88,7 +88,8 @@ class Reader:
             self.__dict__.pop(attribute, None)
         self._origin = None if store is None else Origin.of(store, self._overrides, self._parts, self._trust_run)
         values = override_config({}, self._overrides) if self._origin is None else self._origin.values()
-        # A source that is not a run has a nonce derived from its path; so has a run from another machine.
+        # If the source is not a run, or is a run from another machine, the nonce is derived from the path of the
+        # source.
         place = "" if isinstance(self._source, Context) or store is not None else str(self._source)
         place = place if store is None else str(store.folder)
         self._values = {"nonce": nonce_for((place,)), **values, "from_traces": False}
@@ -117,7 +118,7 @@ class Reader:
         return context if self._origin is None or self._origin.trusted else context.marked("foreign")
 
     def _read_head(self) -> Head:
-        """Return the requested version in its current state. Raises UsageError if it no longer exists."""
+        """Return the requested version in its current state. Raises UsageError if the version no longer exists."""
         assert self._store is not None
         head = read_head(self._store, self._requested_version)
         if head is None:
@@ -182,8 +183,8 @@ class Reader:
     async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
         """Return the view of a context for a query, without the frame of a prompt (see `engine.framing`).
 
-        A method that calls models in `show` does so only if `models` is set; `models` returns the folder for their
-        logs.
+        A method whose `show` calls models calls them only if `models` is set. `models` returns the folder for the logs
+        of these models.
         """
         roles = self.method.show_roles
         state = self._state
@@ -244,7 +245,7 @@ class Reader:
         return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
 
     async def models(self, logs: Path) -> Shared:
-        """Return the open models of this event loop, because their connections belong to a loop."""
+        """Return the models that are open in this event loop. Connections of a model cannot be used in another loop."""
         loop = asyncio.get_running_loop()
         if self._models is None or self._models[0] is not loop:
             await self._close_models()

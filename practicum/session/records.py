@@ -58,7 +58,7 @@ HELD: TypeAdapter[Held] = TypeAdapter(Held)
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 
 ROWS = 1000
-"""Maximum number of tasks that are written at once; fewer if they have CHUNK characters."""
+"""Maximum number of tasks that are written at once. Fewer are written if their texts reach CHUNK characters."""
 
 CHUNK = 2**23
 
@@ -67,8 +67,8 @@ CHUNK = 2**23
 class StoredResults:
     """Stored results of a stopped run.
 
-    `answers` and `failures` count the results and failures in its journal, by role. `versions` is the number of
-    versions, from learning or from other changes. `spent` is the usage, and `seconds` the work time.
+    `answers` and `failures` are the numbers of results and failures in the run's journal, by role. `versions` is the
+    number of versions, from learning or from other changes. `spent` is the usage, and `seconds` the work time.
     """
 
     answers: Mapping[str, int]
@@ -107,9 +107,9 @@ def free_folder(path: Path) -> Path:
 def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """Create the store of a new run.
 
-    The store is in the folder, or in the PostgreSQL database that `where` names. With a URL,
-    the run is stored under the name of the folder; an Elsewhere has a name for the run. A folder whose run was stopped
-    before it paid for or created anything counts as new; the failures and notes in its journal are discarded.
+    The store is in the folder, or in the PostgreSQL database that `where` names. If `where` is a URL, the run is stored
+    under the name of the folder; an Elsewhere also names the run. A run that was stopped before it paid for or created
+    anything is replaced; the failures and notes in its journal are discarded.
     """
     if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
@@ -120,8 +120,8 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
         if row.learning == "done":
             raise StoreError(
                 "run.exists",
-                f"{folder} already holds a finished run: pass another `out`, for example with a run that starts from "
-                f"the context of this one (`seed_context={folder}`)",
+                f"{folder} already holds a finished run: pass another `out`; to start from the context of the finished "
+                f"run, also pass `seed_context={folder}`",
             )
     if isinstance(where, Elsewhere):
         return Store.create(folder, where.store, where.space)
@@ -129,7 +129,8 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def _opened(folder: Path) -> Store | None:
-    """Return the space in a folder, opened for writing; None if the folder has none, as after a kill or a full disk."""
+    """Return the space in a folder, opened for writing, or None if the folder holds no space, as after a kill or a full
+    disk."""
     try:
         return Store.open(folder) if is_space(folder) else None
     except NotARun as error:
@@ -185,7 +186,7 @@ def discard_journal(store: Store) -> None:
 
 
 def is_begun(store: Store) -> bool:
-    """Return whether an open store holds a run."""
+    """Return whether an open store holds a run that has begun."""
     return store.rows(store.select(schema.spaces.c.learning))[0].learning is not None
 
 
@@ -218,8 +219,8 @@ async def store_tasks(
 ) -> StoredTasks:
     """Write the training tasks as they arrive, a few megabytes at a time, and return them as a sequence read on demand.
 
-    They replace any earlier run. Until `begin`, the folder holds no run, so nothing is learned from the tasks of an
-    interrupted call. `on_progress` is called with the number of tasks so far.
+    The tasks replace any earlier run in the store. Until `begin`, the folder holds no run, so nothing is learned from
+    the tasks of an interrupted call. `on_progress` is called with the number of tasks so far.
     """
     survey = Survey()
 
@@ -246,8 +247,8 @@ async def store_tasks(
 
 
 async def to_the_end(work: Callable[[], T]) -> T:
-    """Return the result of work in a thread; if the asyncio task is cancelled, wait for the work, because it uses the
-    store."""
+    """Run work in a thread and return its result. If the asyncio task is cancelled, wait for the end of the work,
+    because the work uses the store."""
     job = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(job)
@@ -271,9 +272,10 @@ def config_columns(config: Config) -> dict[str, str]:
 def create_seed(
     folder: Path, context: Context, trust: Trust = "own", config: Config | None = None, store: str | None = None
 ) -> int:
-    """Create a run, in the folder or in the database `store`, that holds a context of this trust and has not learned.
+    """Create a run that holds a context of this trust and has not learned, in the folder or in the database `store`.
 
-    Entries that are flagged, or are not the operator's own, wait for review without their votes. Returns their number.
+    Entries that are flagged, or are not the operator's own, wait for review without their votes. Returns the number of
+    waiting entries.
     """
     seed, waiting = seed_rows(context, trust)
     with create(folder, store) as opened:
@@ -311,7 +313,7 @@ def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
     """
     seed = seed_version(replace(context, version=0))
     adds = identified([done.edit for done in seed.applied if isinstance(done.edit, Add)])
-    # The edits of entries come first, then the edits of their counts.
+    # The edits that add entries come first, then the edits that set the counts of the entries.
     entries, uses = seed.applied[: len(adds)], seed.applied[len(adds) :]
     identified_edits = (Applied(add, done.id) for add, done in zip(adds, entries, strict=True))
     seed = replace(seed, applied=(*identified_edits, *uses))
@@ -340,7 +342,8 @@ def read_config(store: Store) -> tuple[Config, str]:
     if not rows or rows[0].config is None:
         raise StoreError(
             "run.not_found",
-            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid for; start again",
+            f"{store.folder} holds no run: learning was stopped before the first call, so nothing was paid for; start "
+            "again",
         )
     with as_stored(store.folder):
         config = Config.model_validate_json(rows[0].config)
@@ -364,7 +367,7 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
 
 
 def split_version(path: Path | str) -> tuple[Path, str | None]:
-    """Return the folder of a run, and the version appended to it (RUN@prod, RUN@12) or None."""
+    """Return the folder of a run, and the version that is appended to the path (RUN@prod, RUN@12), or None."""
     folder, at, version = str(path).rpartition("@")
     if at and version and not Path(path).exists() and is_run(Path(folder)):
         return Path(folder), version
@@ -375,8 +378,8 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     """Return the context of a run folder, or of a playbook file (markdown or JSON).
 
     A version is a number or a name, and may also be appended to the folder: RUN@prod. None: the version that agents
-    see, which is the live one of a served space, otherwise the last. All entries of a run from another machine are
-    foreign.
+    see, which is the live version of a served space, or else the last version. All entries of a run from another
+    machine are foreign.
     """
     path, path_version = split_version(path)
     version = path_version if version is None else version
@@ -459,8 +462,8 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
     """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
     numbers of steps and versions.
 
-    The scores come from the last report, if its version and this one are the same or copies of the same version.
-    Otherwise `scores` is empty.
+    The scores come from the last report if the report is about the requested version, or if both versions are copies of
+    the same version. Otherwise `scores` is empty.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False

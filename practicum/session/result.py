@@ -41,11 +41,11 @@ class Result:
 
     `scores` may have the keys `before`, `val_best`, `test` and `online`, with the scores of first attempts in [0, 1].
     If attempts were chosen from several, `before_best_of_k`, `test_best_of_k` and `online_best_of_k` are the scores of
-    the chosen ones. `seconds` is the duration of the run over all resumes; `critical` is the duration of its longest
-    chain of calls, which more parallel calls cannot shorten. `hits` counts results from the journal, `refused` counts
-    edits that could not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the
-    attempts of the evaluations "before" and "test". `stopped` is the reason if the run ended early. `held` is the
-    number of edits that wait for review in the run.
+    the chosen attempts. `seconds` is the duration of the run over all resumes; `critical` is the duration of its
+    longest chain of calls, which more parallel calls cannot shorten. `hits` counts results from the journal, `refused`
+    counts edits that could not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts`
+    are the attempts of the evaluations "before" and "test". `stopped` is the reason for an early end of the run, or
+    None. `held` is the number of edits that wait for review in the run.
     """
 
     run: Path
@@ -109,12 +109,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Score with its 95% interval, over the `n` scored tasks, run `repeat` times each.
+    """Score with its 95% interval, over the `n` scored tasks, each attempted `repeat` times.
 
-    It is the score of the first attempts; `best_of_k` is the score of attempts that were chosen from several, if any.
-    `errors` counts failed attempts, which score 0, and attempts that could not be scored, which are left out of the
-    score. `counts` holds the counters above zero (see `core.counts`). A `stopped` evaluation covers the attempts until
-    the stop; before the first scored attempt, `n` is 0 and `score` is NaN.
+    `score` is the score of the first attempts. `best_of_k` is the score of the attempts that were chosen from several,
+    or None if no attempt was chosen. `errors` counts failed attempts, which score 0, and attempts that could not be
+    scored, which are left out of the score. `counts` holds the counters above zero (see `core.counts`). A `stopped`
+    evaluation covers the attempts until the stop; before the first scored attempt, `n` is 0 and `score` is NaN.
     """
 
     score: float
@@ -148,7 +148,7 @@ class Evaluation:
 
     @property
     def measures(self) -> dict[str, float]:
-        """Means of the scorer's other measures."""
+        """Mean of each measure that the scorer reports in addition to the score."""
         return mean_measures(self.attempts)
 
     def as_json(self) -> dict[str, Any]:
@@ -170,7 +170,8 @@ class Evaluation:
 
 
 def mean_measures(attempts: Iterable[Attempt]) -> dict[str, float]:
-    """Return the mean of each of the scorer's other measures over the answers that have it."""
+    """Return the mean of each measure that the scorer reports in addition to the score, over the answers that have the
+    measure."""
     measures = [r.score.measures for r in attempts if r.score is not None and r.score.measures]
     return keyed_means(measures)
 
@@ -183,7 +184,7 @@ def keyed_means(mappings: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def _attempt_json(attempt: Attempt) -> dict[str, Any]:
     """Return the score of the first attempt at a task and the scorer's note, both null if the attempt was not scored.
-    If an attempt was chosen from several, return its score too."""
+    If an attempt was chosen from several, also return the score of the chosen attempt."""
     score, best = attempt.first.score, attempt.score
     scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
     chosen = {"best_of_k": best and best.value} if attempt.choice else {}
@@ -219,11 +220,11 @@ def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Run that begins. `budget.stop(reason)` ends it early.
+    """Run that begins. `budget.stop(reason)` ends the run early.
 
     `calls` are the minimum and maximum model calls of a step, if the method announces them, and `steps` is the number
-    of steps in the settings. `context` is the initial or evaluated context; None if there are several. `counts` are the
-    run's counters (`core.counts`); an observer may raise a counter.
+    of steps in the settings. `context` is the initial or evaluated context, or None if several contexts are evaluated.
+    `counts` are the run's counters (`core.counts`); an observer may raise a counter.
     """
 
     folder: Path
@@ -261,27 +262,28 @@ class Progress:
 
     @property
     def score(self) -> float | None:
-        """Mean score of the first attempts in learning; None if none was scored."""
+        """Mean score of the first attempts in learning, or None if no attempt was scored."""
         return self.points / self.scored_attempts if self.scored_attempts else None
 
     @property
     def best_of_k(self) -> float | None:
-        """Mean score of the attempts that were chosen from several in learning; None if none was chosen."""
+        """Mean score of the attempts that were chosen from several in learning, or None if no attempt was chosen."""
         return self.chosen_points / self.chosen if self.chosen else None
 
     def scored(self, name: str, score: float | None, best_of_k: float | None) -> None:
-        """Store the scores of an evaluation: of the first attempts, and of the chosen ones."""
+        """Store the scores of an evaluation: of the first attempts, and of the chosen attempts."""
         scores = {name: score, f"{name}_best_of_k": best_of_k}
         self.scores.update({key: value for key, value in scores.items() if value is not None})
 
     def validated(self, context: Context, score: float) -> None:
-        """Store the best context; the earliest on ties."""
+        """Store a validated context if it is the best so far. Of contexts with equal scores, the earliest is the
+        best."""
         if self.best_score is None or score > self.best_score:
             self.best, self.best_score = context, score
             self.scores["val_best"] = score
 
     def stepped(self, report: StepReport, online: bool) -> None:
-        """Count a step."""
+        """Count a step with its attempts, scores and edits."""
         self.context, self.steps = report.context, report.step
         self.refused += len(report.refused)
         self.held += len(report.held)
@@ -308,7 +310,7 @@ class Watch(Observer):
         """Handle the number of tasks read from a stream so far; the run has not begun."""
 
     def began(self, run: RunInfo) -> None:
-        """Handle the start of the run, or of a resume. `run.budget.stop(reason)` ends it early."""
+        """Handle the start of the run, or of a resume. `run.budget.stop(reason)` ends the run early."""
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
         """Handle the end of a step."""
@@ -320,7 +322,7 @@ class Watch(Observer):
         """Handle the end of an evaluation: the mean score of the `scored` tasks, None if no task could be scored."""
 
     def ended(self, result: Result | Evaluation | None) -> None:
-        """Handle the end of the run that `began` reported, with its result; None if it failed."""
+        """Handle the end of the run that `began` reported, with its result, or None if the run failed."""
 
     async def flush(self) -> None:
         """Finish sending pending data, if the observer sends any. Called last; the result is returned after this."""

@@ -114,7 +114,7 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], stored_resu
             setting=name,
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
-    # A grammar restricts the agent to the choices, so its requests change.
+    # A grammar restricts the agent to the choices, so requests with a grammar differ from requests without.
     if grammar and config.choices and attempts:
         raise UsageError(
             "settings.fixed",

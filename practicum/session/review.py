@@ -1,8 +1,8 @@
-"""Review of waiting edits: a person decides about each edit that waits, or the gate if it has enough tasks.
+"""Review of waiting edits: a person, or the gate if it has enough tasks, decides about each edit that waits.
 
 Approved edits are applied as one version; the trust of an entry still follows its origin, not the reviewer. Rejected
 edits are stored, so that an edit with the same text is refused. An edit can be approved only while the entries that it
-changes are the same as when it was proposed.
+changes are the same as when the edit was proposed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Review:
 
     @property
     def why(self) -> list[str]:
-        """Reasons for review, as text."""
+        """Reasons why the edits wait for review, as text."""
         dependencies = [f"depends on {ORIGIN[self.held.trust]}"] if self.held.trust != "own" else []
         flagged = [f"flagged: {'; '.join(flag.label for flag in self.held.flags)}"] if self.held.flags else []
         return [*dependencies, *flagged] or ["the run reviews every edit (--review all)"]
@@ -87,8 +87,8 @@ class Review:
 
 @dataclass(frozen=True)
 class ReviewFilter:
-    """Filter of reviews by trust, kind of flag and section; None matches any value. If `flagged` is false, reviews
-    with a flag are excluded."""
+    """Filter of reviews by trust, kind of flag and section; None matches any value. Unless `flag` is set, a false
+    `flagged` excludes reviews with a flag."""
 
     trust: str | None = None
     flag: str | None = None
@@ -115,8 +115,8 @@ def _sections(edit: Edit, context: Context) -> set[str]:
 def read_reviews(
     store: Store, states: Collection[str] = (PENDING,), step: int | None = None, *, corrections: bool = True
 ) -> list[Review]:
-    """Return the reviews in these states, of all steps or of one, oldest first, with or without corrections and
-    notes."""
+    """Return the reviews in these states, of all steps or of one step, oldest first. `corrections`: whether corrections
+    and notes are included."""
     table = schema.reviews
     where = [table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
     where += [] if corrections else [~table.c.id.startswith(LETTER)]
@@ -180,9 +180,10 @@ def held_of(path: Path | str) -> int:
 def find_reviews(
     store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,), *, held: bool = False
 ) -> list[Review]:
-    """Return the reviews with these ids, oldest first. With `held`, corrections and notes in effect count too.
+    """Return the reviews with these ids, oldest first. With `held`, the ids of corrections and notes in effect are
+    valid too.
 
-    Raises UsageError for an unknown id, or if the review is in none of these states.
+    Raises UsageError for an unknown id, or for a review in another state.
     """
     by_id = {review.id: review for review in read_reviews(store, (PENDING, APPROVED, REJECTED))}
     requested = [*dict.fromkeys(ids)]
@@ -203,8 +204,8 @@ def find_reviews(
             back = f"rollback {store.folder} {(one.version or 1) - 1}"
             undo = {
                 PENDING: "",
-                APPROVED: f"; to undo it, run practicum {back if one.correction is None else withdrawing}",
-                REJECTED: f"; to undo it, run practicum review {store.folder} --undo {id}",
+                APPROVED: f"; to undo the approval, run practicum {back if one.correction is None else withdrawing}",
+                REJECTED: f"; to undo the rejection, run practicum review {store.folder} --undo {id}",
             }[one.state]
             waits = "still waits for review" if one.state == PENDING else f"is already {one.state}{detail}"
             raise UsageError("review.decided", f"{id} {waits}{undo}")
@@ -216,8 +217,8 @@ def find_reviews(
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of edits on a context: the visible difference, and their votes. `problem` is the reason why the edits
-    cannot be applied, or ""."""
+    """Effect of edits on a context: the visible difference, and the votes among the edits. `problem` is the reason why
+    the edits cannot be applied, or ""."""
 
     difference: Difference
     votes: tuple[Vote, ...]
@@ -298,7 +299,7 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
     `why` maps the id of an edit that no person approved to the reason of its approval. (For corrections and notes see
     `correcting.Corrector.decide`.)
 
-    In a served space, the version goes through a canary like a learned one. Raises UsageError for a run that can be
+    In a served space, the version goes through a canary like a learned version. Raises UsageError for a run that can be
     resumed and would have no task left after the approval, and Conflict while a version is in a canary.
     """
     _require_reviewable(store)
@@ -334,11 +335,11 @@ def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]
 
 
 def required_reason(reason: str) -> str:
-    """Return the reason of a rejection. Raises UsageError if it is empty."""
+    """Return the reason of a rejection. Raises UsageError for an empty reason."""
     if not reason.strip():
         raise UsageError(
             "settings.missing",
-            "a rejection needs a `reason`: it is stored, and shown with the lesson",
+            "a rejection needs a `reason`: the reason is stored, and shown with the lesson",
             setting="reason",
         )
     return reason.strip()
@@ -378,7 +379,7 @@ def _require_reviewable(store: Store) -> None:
     if not left:
         raise UsageError(
             "run.unfinished",
-            f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
-            f"(practicum space resume {store.folder}), or end it at its last version (practicum space rollback "
+            f"{store.folder} has learned from all its tasks and has not ended: resume the run before you approve "
+            f"(practicum space resume {store.folder}), or end the run at its last version (practicum space rollback "
             f"{store.folder} {read_context(store).version})",
         )

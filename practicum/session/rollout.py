@@ -1,8 +1,8 @@
 """Rollout: a candidate version is shown to a share of the sessions, until outcomes decide whether it stays.
 
-The candidate is taken back as soon as a sequential test finds it worse, overall or for one kind of request. It is
-promoted when the test finds it better, or when the planned number of scored requests is reached without a difference
-(see `sequential`).
+The candidate is taken back as soon as a sequential test finds it worse, overall or for one kind of request. The
+candidate is promoted when the test finds it better, or when the planned number of scored requests is reached without a
+difference (see `sequential`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BY_HAND = "was made live by hand"
 """End of the text of an alarm about a rollback."""
 
 KINDS_FROM = 1_000
-"""Maximum number of requests from which kinds of requests are computed: the newest ones."""
+"""Maximum number of requests that kinds of requests are computed from. The newest requests are used."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def ended_text(version: int, state: str, reason: str) -> str:
 
 @dataclass
 class Rollout:
-    """Rollout in progress, with the sessions that it counted.
+    """Rollout in progress, with the sessions whose scores it counted.
 
     `base` is the version that the candidate is compared with, and `length` the maximum number of scored requests that
     are shown the candidate.
@@ -81,7 +81,7 @@ class Rollout:
 
     @classmethod
     def by_hand(cls, number: int, version: int, base: int) -> Rollout:
-        """Return the rollout of a version that a person made; it is live without a test."""
+        """Return the rollout of a version that a person made. The version is live without a test."""
         return cls.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not run"})
 
     @classmethod
@@ -101,8 +101,8 @@ class Rollout:
     def take(self, version: int, score: float, kind: int | None, session: str) -> RolloutDecision | None:
         """Count the score of a request that was shown this version. Return a decision on the candidate, or None.
 
-        Only the first score of a session counts: further scores of a session are not independent. With ten scores per
-        session, one in five candidates that are as good as the live version would be taken back.
+        Only the first score of a session counts: further scores of a session are not independent. If ten scores per
+        session counted, one in five candidates that are as good as the live version would be taken back.
         """
         if session in self.sessions:
             return None
@@ -141,7 +141,7 @@ def next_number(at: Transaction, table: Table) -> int:
 def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
     """Write the row of a new rollout, or of a version that was dropped before its rollout.
 
-    Returns False if another rollout is in progress, or if there is a decision on the version already.
+    Returns False if another rollout is in progress, or if the version has had a rollout already.
     """
     t = schema.rollouts
     other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])
@@ -152,14 +152,14 @@ def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
 
 
 def end_rollout(at: Transaction, row: dict[str, Any]) -> bool:
-    """Write the end of a rollout. Return False if another process ended it first."""
+    """Write the end of a rollout. Return False if another process ended the rollout first."""
     t = schema.rollouts
     mine = at.update(t).where(t.c.number == row["number"], t.c.state == CANARY)
     return bool(at.run(mine.values(state=row["state"], data=row["data"])))
 
 
 def is_decided(store: Store | Transaction, version: int) -> bool:
-    """Return whether a version was decided: promoted, taken back or dropped."""
+    """Return whether a version has a rollout: in progress, promoted, taken back or dropped."""
     r = schema.rollouts
     return bool(store.rows(store.select(r.c.number).where(r.c.version == version).limit(1)))
 

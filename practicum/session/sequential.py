@@ -1,18 +1,20 @@
-"""Sequential tests of the learning service: whether a canary version is worse than the live one, and whether a stream
-of scores has fallen. Both test after every value, and assume only that scores are in [0, 1].
+"""Sequential tests of the learning service: whether a canary version is worse than the live version, and whether a
+stream of scores has fallen. Both tests may decide after every value, and assume only that scores are in [0, 1].
 
 `CanaryTest` is a two-sample test by betting (Shekhar and Ramdas 2023, "Nonparametric two-sample testing by betting";
-Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"), for arms of unequal share. A
-wealth of 1 is bet on the difference between the mean of some live scores and one canary score. As long as the canary is
-not worse, the wealth does not grow on average, so by Ville's inequality the chance that it ever reaches 1/alpha is at
-most alpha. Scores must be assigned to the arms at random, independently of each other: if the scores of a session are
-similar, take their mean as one score. A change that affects both arms at once does little harm, since scores are
-compared with scores that arrived at about the same time.
+Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"), for two arms of unequal share:
+the scores of the live version and the scores of the canary. A wealth of 1 is bet on the difference between the mean of
+some live scores and one canary score. As long as the canary is not worse, the wealth does not grow on average, so by
+Ville's inequality the chance that the wealth ever reaches 1/alpha is at most alpha. Scores must be assigned to the arms
+at random, independently of each other: if the scores of a session are similar, take their mean as one score. A change
+that affects both arms at once does little harm, since scores are compared with scores that arrived at about the same
+time.
 
 The choice of compared scores depends only on the order of arrival, never on the values. A canary score is compared with
 the older half of the waiting live scores. The other half is left for the next canary score: otherwise many comparisons
 would have one or two live scores, and at a canary share of 10% the detection of a fall of 10 points would take a third
-more canary scores (measured at the 90% quantile). If no live score waits, the canary score waits, so that none is lost.
+more canary scores (measured at the 90% quantile). If no live score waits, the canary score waits, so that no score is
+lost.
 
 `Drift` detects a fall of the mean of one stream against its own past, by a CUSUM of such bets (e-CUSUM; Shin, Ramdas
 and Rinaldo 2024, "E-detectors"). Its baseline is estimated, so its error rate is measured and not proven: see
@@ -117,10 +119,10 @@ class Arms:
 class CanaryTest:
     """Test whether a canary is worse or better than the live version, updated by one scored request at a time.
 
-    `strata` is the number of kinds of tasks. The chance that a canary that is nowhere worse is ever called worse is at
-    most `alpha`: the test on all tasks uses half of it, and the other half is divided among the strata; without strata,
-    the test on all tasks uses all of it. The chance that a canary that is not better overall is ever called better is
-    at most `alpha`.
+    `strata` is the number of kinds of tasks. If the canary is worse for no kind of task, the test calls it worse with a
+    chance of at most `alpha`: the test on all tasks uses half of `alpha`, and the other half is divided among the
+    strata. Without strata, the test on all tasks uses the whole `alpha`. If the canary is not better overall, the test
+    calls it better with a chance of at most `alpha`.
     """
 
     def __init__(self, strata: int = 0, alpha: float = 0.05) -> None:
@@ -164,7 +166,7 @@ class Drift:
     """Detector of a fall of the mean of a stream of values in [0, 1].
 
     The first `reference` values form a baseline. Then a wealth of 1 is bet that values are below the baseline; the
-    wealth is reset to 1 whenever it is less. Values are suspect until a reset; then they join the baseline, which
+    wealth is reset to 1 whenever it falls below 1. Values are suspect until a reset; then they join the baseline, which
     becomes more precise while the mean is steady. After an alarm, the detector starts again with a new baseline.
     """
 
@@ -194,13 +196,14 @@ class Drift:
         return max(mean - SLACK * sqrt(variance / self.count), 0.0)
 
     def take(self, value: float) -> bool:
-        """Count one value, and return whether it raises the alarm. Raises ValueError if it is not in [0, 1]."""
+        """Count one value, and return whether the value raises the alarm. Raises ValueError for a value that is not in
+        [0, 1]."""
         if not 0 <= value <= 1:
             raise ValueError(f"a value must be between 0 and 1, not {value}")
         self.suspect.append(value)
         if self.count >= self.reference:
             bar = self.bar
-            # The gain is at least -1, so no stake can lose more than itself.
+            # The gain is at least -1, so a bet loses at most its stake.
             gain = (bar - value) / (1 - bar)
             self.parts = [part * (1 + stake * gain) for part, stake in zip(self.parts, DRIFT_STAKES, strict=True)]
             if (wealth := self.wealth) >= THRESHOLD:
@@ -232,8 +235,8 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
     """Return the centroids of kinds of tasks, of shape (kinds, d), by spherical k-means of the tasks' unit vectors, of
     shape (n, d).
 
-    There are at most `most` kinds, each of 25 tasks or more; none for fewer tasks. k-means++ chooses the first
-    centroids (Arthur and Vassilvitskii 2007).
+    There are at most `most` kinds, each of 25 tasks or more. Fewer than 25 tasks form no kind. k-means++ chooses the
+    first centroids (Arthur and Vassilvitskii 2007).
     """
     vectors, rng = np.asarray(vectors, dtype=float), np.random.default_rng(seed)
     centroids = vectors[:0]

@@ -123,8 +123,8 @@ class Setup:
         return digest(*parts, self.config.model_dump(mode="json", exclude=FREE))[:12]
 
     def test_name(self, name: str) -> str:
-        """Return the name of an evaluation of the test tasks. The name differs for other tasks, and for other texts
-        under the same ids."""
+        """Return the name of an evaluation of the test tasks. Test tasks with other ids or other texts give the
+        evaluation another name."""
         return f"{name}-{self.digest([TASK.dump_python(task, mode='json') for task in self.splits.test])}"
 
     def were_set(self, *names: str) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
 
 
 def with_defaults(config: Config, parts: Parts) -> Config:
-    """Return the configuration with the scorer and the profile filled in from the other settings if they are unset."""
+    """Return the configuration, in which an unset scorer or profile is derived from the other settings."""
     kind = kind_of(config.agent)
     default = (kind.scorer if kind else None) or ("choice" if config.choices else "exact")
     learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
@@ -248,7 +248,9 @@ def _check_tasks(setup: Setup) -> None:
         where = names[split]
         if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
             raise TaskFileError(
-                "tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}: rename one", id=tasks[twice].id
+                "tasks.duplicate_id",
+                f"two of {where} have the id {tasks[twice].id!r}: rename one of them",
+                id=tasks[twice].id,
             )
         if split == "train" and (config.from_traces or not config.labels):
             continue
@@ -279,12 +281,12 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
         f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels - {"own"}
     ]
     if config.uses_tools and not (config.trust_tools or config.from_traces):
-        sources.append("tool results (set `trust_tools` if they are all your own)")
+        sources.append("tool results (set `trust_tools` if all tool results are your own)")
     return " and ".join(sources)
 
 
 def check_engine(setup: Setup) -> None:
-    """Raise UsageError for an unknown engine, or if the run has no work for it."""
+    """Raise UsageError for an unknown engine, or if the run has no work for the engine."""
     config = setup.config
     if config.engine == LOCAL:
         return
@@ -314,7 +316,7 @@ def _check_roles(setup: Setup) -> dict[str, str]:
             called = ", ".join(setup.roles) or "none"
             raise UsageError(
                 "role.unused",
-                f"this run does not call a {name} (it calls: {called}): leave it out of `roles`",
+                f"this run does not call a {name} (it calls: {called}): leave the {name} out of `roles`",
             )
         models[name] = model
     return models
@@ -331,5 +333,5 @@ def _check_traces(setup: Setup) -> None:
     if not setup.survey.recorded:
         raise UsageError(
             "traces.missing",
-            "some tasks have no recorded attempt: load them with load_traces, or leave out `from_traces`",
+            "some tasks have no recorded attempt: load the tasks with load_traces, or leave out `from_traces`",
         )

@@ -1,8 +1,8 @@
 """Selection of the corrections and notes that a request is shown (defined in `session.corrections`).
 
 Learning takes minutes and is tested; a correction takes effect at once. The corrections nearest to a request are shown
-last in its prompt; corrections of requests that are only similar are marked as such. A new correction replaces an older
-one of the same request, and an older correction that caused the wrong answer.
+last in the prompt. A correction of a request that is only similar is marked as a correction of another request. A new
+correction replaces an older correction of the same request, and an older correction that caused the wrong answer.
 
 `session.correcting.Corrector` puts a correction in effect, and `serve.space.ServedSpace.show` adds corrections to a
 request.
@@ -36,22 +36,25 @@ SHOWN, NOTES, GENERAL = 4, 8, 4
 """Maximum numbers of corrections, of notes about a subject, and of general notes that a request is shown."""
 
 SIMILAR: Mapping[Profile, float] = {"full": 0.22, "small": 0.5}
-"""Minimum cosine of a question and the question of a correction that is shown, by profile.
+"""Minimum cosine between the question of a request and the question of a correction, by profile. With a lower cosine,
+the request is not shown the correction.
 
-A capable model can judge whether a correction applies: at most 3% of pairs of unrelated requests reach its threshold. A
-small model repeats the text it is shown: its threshold best separates corrections of the same topic from others. Both
-thresholds were chosen on two sets of tasks and measured on others (docs/results.md).
+A capable model can judge whether a correction applies: at most 3% of pairs of unrelated requests reach the threshold
+for full. A small model repeats the text it is shown: the threshold for small is the one at which corrections of the
+same topic are best separated from other corrections. Both thresholds were chosen on two sets of tasks and measured on
+other sets (docs/results.md).
 """
 
 ALIKE: Mapping[Retrieval, float] = {"cosine": 0.22, "words": 0.08, "mixed": 0.12}
-"""Minimum similarity of a note that is shown, by retrieval; at most 3% of pairs of unrelated texts reach it. Chosen and
-measured like `SIMILAR`."""
+"""Minimum similarity between a question and a note that the question is shown, by retrieval. At most 3% of pairs of
+unrelated texts reach this similarity. The values were chosen and measured like `SIMILAR`."""
 
 SAME = 0.9
-"""Minimum cosine of two paraphrases of one question, if numbers, names and negations agree."""
+"""Minimum cosine at which two questions count as paraphrases of one question, if their numbers, names and negations
+agree."""
 
 UNSETTLED = 100
-"""Maximum number of corrections whose questions are derived again while their space has few messages."""
+"""Maximum number of corrections whose questions are derived again while the space has few messages."""
 
 HEADING = """\
 # Corrections of answers to this request
@@ -70,17 +73,17 @@ NOTED = "# Notes from earlier work"
 
 @dataclass(frozen=True)
 class Near:
-    """Correction or note for a request; `same`: it corrects an answer to the same request."""
+    """Correction or note for a request. `same`: the correction is of the same question as the request's."""
 
     correction: Correction
     same: bool = False
 
 
 def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
-    """Return a view with the corrections and notes for its task after the retrieved entries.
+    """Return a view with the corrections and notes for the view's task added after the retrieved entries.
 
-    A small model gets right answers and solved tasks as earlier turns, which it can continue; a capable model gets them
-    as notes, so that the conversation contains only the user's turns.
+    A small model gets right answers and solved tasks as earlier turns, which it can continue; a capable model gets both
+    as pages of text, so that the conversation contains only the user's turns.
     """
     pages, turns = [*view.pages], view.turns
     if small:
@@ -106,14 +109,14 @@ def _turn(near: Near) -> Turn:
 
 
 class Corrections:
-    """Corrections and notes of a space that are in effect, retrieved by `retriever` as entries are.
+    """Corrections and notes of a space that are in effect, retrieved by `retriever` like the entries of a playbook.
 
-    `questions` derives the question of each request. A correction is shown to a request with the same question, and
-    to a request whose question has a cosine similarity of at least `similar` to the corrected question.
+    `questions` derives the question of each request. A request is shown the corrections of the same question, and the
+    corrections of questions whose cosine with the request's question is at least `similar`.
     """
 
     def __init__(self, retriever: Retriever, questions: Questions, similar: float) -> None:
-        # A separate retriever, because a retriever caches the columns of one context.
+        # A retriever caches the columns of one context, so the corrections need a separate retriever.
         self._retriever = Retriever(retriever.vectors, retrieval=retriever.retrieval)
         self._similar = similar
         self._questions = questions
@@ -162,7 +165,7 @@ class Corrections:
 
         def unread() -> tuple[int, list[Version]]:
             t = schema.spaces
-            # This counter is read first, so that the next call notices a later removal.
+            # The counter of removals is read before the versions, so that the next call notices a removal in between.
             rewritten = next((row.rewritten for row in store.rows(store.select(t.c.rewritten))), 0)
             last_read = self.version if rewritten == self._rewritten else -1
             return rewritten, read_versions(store, schema.corrections, last_read)
@@ -173,7 +176,7 @@ class Corrections:
         self._rewritten = rewritten
 
     def read(self, versions: Sequence[Version], *, from_start: bool = False) -> None:
-        """Apply the versions that follow the last one read, or, with `from_start`, all versions."""
+        """Apply the versions that follow the last version read, or, with `from_start`, all versions."""
         if from_start:
             self._clear()
         before, live = self._context, self._live
@@ -207,12 +210,13 @@ class Corrections:
             assert entry is not None
             if entry.embedded_text != correction.searched:
                 edits.append(Update(correction.id, key=correction.searched))
-        # The version number stays equal to the store's.
+        # The version number stays equal to the version number in the store.
         self._context = replace(self._context.apply(Delta(tuple(edits))).context, version=self._context.version)
         self.changes += 1
 
     def reconsider(self, pieces: frozenset[int]) -> None:
-        """Derive the question again of each unsettled correction that shares pieces with a new message of the space."""
+        """Derive again the question of each unsettled correction that shares `pieces` with a new message of the
+        space."""
         shared = [number for number, own in self._unsettled.items() if not own.isdisjoint(pieces)]
         old = [self._live[number] for number in shared]
         new = [self._settled(each) for each in old]
@@ -220,7 +224,10 @@ class Corrections:
             self._put(changed)
 
     def _settled(self, correction: Correction) -> Correction:
-        """Return a correction with the currently derived question; with few neighbours it stays unsettled."""
+        """Return a correction with the currently derived question.
+
+        If its request has few neighbours, the correction is unsettled: the question is derived again later.
+        """
         if correction.note or not (pieces := pieces_of(correction.query)):
             return correction
         question = self._questions.of(correction.query)
@@ -286,8 +293,9 @@ class Corrections:
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """Return the numbers of the corrections that a new correction of an `answer` replaces.
 
-        These are the correction of the same question, and corrections of paraphrased questions that misled the model. A
-        correction misled the model if its right answer equals the `answer`, and differs from the new right answer.
+        These are the correction of the same question, and corrections of paraphrased questions that misled the model.
+        An old correction misled the model if its right answer equals the `answer`, but not the right answer of the new
+        correction.
         """
         if not self._live:
             return []

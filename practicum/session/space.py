@@ -1,7 +1,8 @@
-"""A run in use by a program: show its context, report outcomes, and learn from them.
+"""A run in use by a program: show its context, report outcomes, and learn from the outcomes.
 
 A `Space` keeps the files, the context and the vectors open. It notices new versions made by another process, or by
-learning in this one. Showing only reads; a report is a short write that does not wait for the process that learns.
+learning in this process. Showing only reads the run; a report is a short write that does not wait for the process that
+learns.
 """
 
 from __future__ import annotations
@@ -111,13 +112,14 @@ class Shown:
 
     @property
     def scores(self) -> dict[str, float]:
-        """Cosines of the retrieved entries and the query by entry id, most similar first; empty if every query is shown
-        the same entries."""
+        """Similarities of the retrieved entries to the query, by entry id, most similar first. Empty if every query is
+        shown the same entries."""
         return dict(self.view.retrieved)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the shown entries: the retrieved ones, in the order of `scores`, then the others, oldest first."""
+        """Ids of the shown entries: first the retrieved entries, in the order of `scores`, then the other entries,
+        oldest first."""
         retrieved = tuple(self.scores)
         ids = self.view.ids
         # A few ids of many entries are looked up one by one, without iterating over all entries.
@@ -156,9 +158,9 @@ def open(  # named for `practicum.open`
     playbook file or a Context can be opened for `show` and `ask` too.
 
     Other keywords are the same as for `learn`; their defaults are the run's values. `parts` holds the Python objects of
-    the run: its method for showing, its agent for asking, its scorer for learning. `wait` is the time (s) that learning
-    waits for another process that writes to the run. Without `trust_run`, a run from another machine shows its context,
-    but the agent, models and programs that it names are not used.
+    the run: the method for `show`, the agent for `ask`, and the scorer for `learn`. `wait` is the time (s) that
+    learning waits for another process that writes to the run. Without `trust_run`, a run from another machine shows its
+    context, but the agent, models and programs that it names are not used.
 
     Raises UsageError or StoreError if the run or version does not exist.
     """
@@ -168,7 +170,8 @@ def open(  # named for `practicum.open`
 
 
 class Space(Opened):
-    """Run that is open for use; created by `practicum.open`. Many tasks and threads may use it at the same time."""
+    """Run that is open for use; created by `practicum.open`. Many asyncio tasks and threads may use this object at the
+    same time."""
 
     _shown = 0
     _warned = False
@@ -198,14 +201,15 @@ class Space(Opened):
         return self._stored(read_names, {})
 
     def name(self, name: str, version: int | str | None = None) -> int:
-        """Name a version (None: the last) and return its number; the name moves if another version had it.
+        """Name a version (None: the last version) and return its number. If another version had the name, the name
+        moves.
 
         A process that opened the run by this name shows the version from then on.
         """
         return name_version(self._writable_store("a name"), name, version)
 
     def unname(self, name: str) -> None:
-        """Delete a name; its version stays."""
+        """Delete a name. The version that it names stays."""
         delete_name(self._writable_store("a name"), name)
 
     async def show(self, query: str, *, user: str | None = None) -> Shown:
@@ -248,13 +252,13 @@ class Space(Opened):
         label: str | None = None,
         user: str | None = None,
     ) -> Outcome:
-        """Store a report about a shown context and return the outcome. The report is on disk when this returns.
+        """Store a report about a shown context and return the outcome. The report is on disk when this method returns.
 
         `answer` is anything that your own agent may return: a text, a Trace, or a mapping with "answer" and, for
         example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score; `target` is the right answer,
         `comment` a description of the error, and `label` a word such as thumbs_up. A later report adds to an earlier
-        one and replaces the fields that it repeats; if the outcome was learned from, it is learned from again. Raises
-        UsageError for an unknown id.
+        report, and replaces the fields that both have. An outcome that was learned from is then learned from again.
+        Raises UsageError for an unknown id.
 
         `user` is the end user who reports. Lessons from reports of users, and from questions of users (see `show`), may
         wait for review (`practicum review RUN`). A user's report never replaces the operator's report.
@@ -281,7 +285,8 @@ class Space(Opened):
     async def approve(self, ids: Iterable[str]) -> Approval:
         """Apply edits that wait for review as one version, and put corrections and notes in effect.
 
-        Edits that no longer apply keep waiting, and are in `refused`. Raises UsageError for an id that does not wait.
+        Edits that no longer apply keep waiting, and are in `refused`. Raises UsageError for the id of an edit that does
+        not wait.
         """
         with Store.read(self._run_to_learn()) as stored:
             reviews = find_reviews(stored, ids)
@@ -296,7 +301,8 @@ class Space(Opened):
     async def reject(self, ids: Iterable[str], reason: str) -> list[Review]:
         """Reject edits that wait for review; an edit with the same text is refused from then on.
 
-        A correction or a note (such as c5) that is in effect can be rejected too. Raises UsageError for any other id.
+        A correction or a note (such as c5) that is in effect can be rejected too. Raises UsageError for an id of
+        neither kind.
         """
         reason = required_reason(reason)
         with Store.read(self._run_to_learn()) as stored:
@@ -345,8 +351,8 @@ class Space(Opened):
         `load_outcomes`), or else from attempts by the run's agent. During learning, `show` shows the last finished
         version.
 
-        Outcomes that a spent budget leaves are learned from next time; after an interruption no call is paid for twice.
-        Calls on one run in this process take turns; raises RunBusy if another process is writing to the run.
+        If a budget is spent, the next call learns from the remaining outcomes. After an interruption, no call is paid
+        for twice. Calls on one run in this process take turns; raises RunBusy if another process is writing to the run.
         """
         folder = self._run_to_learn()
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
@@ -366,8 +372,10 @@ class Space(Opened):
             return apply_edits(store, lambda context: Delta(edits))
 
     async def rollback(self, version: int | str) -> int:
-        """Make an earlier version the last one again, as a new version, and return its number. Raises UsageError for an
-        unknown version."""
+        """Make an earlier version the last version again, as a new version. Return the number of the new version.
+
+        Raises UsageError for an unknown version.
+        """
         async with writing(self._run_to_learn(), self._wait) as store:
             number = find_version(store, version)
             assert number is not None
@@ -396,29 +404,30 @@ class Space(Opened):
             )  # fmt: skip
 
     async def forget_user(self, user: str, *, alike: bool = False) -> Forgotten:
-        """Remove the data of an end user and the lessons from it for good, and return a report.
+        """Remove the data of an end user, and the lessons from these data, for good, and return a report.
 
-        `alike` also removes other text with rare words of the user. Raises UsageError if nothing is stored of the user.
+        `alike` also removes other text with rare words of the user's texts. Raises UsageError if no data of the user
+        are stored.
         """
         store = self._writable_store("the data of a user")
         return await asyncio.to_thread(forget_user, store, user, alike=alike)
 
     async def export_user(self, user: str) -> list[dict[str, Any]]:
-        """Return the data of an end user, and the lessons from it, as plain values. Raises UsageError if nothing is
-        stored of the user."""
+        """Return the data of an end user, and the lessons from these data, as plain values. Raises UsageError if no
+        data of the user are stored."""
         store = self._writable_store("the data of a user")
         return await asyncio.to_thread(lambda: [*export_user(store, user)])
 
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
     ) -> Answered:
-        """Answer a query with the agent and with the corrections and notes about it; with `learn`, also learn from it,
-        as one more step of the run.
+        """Answer a query with the agent, which is also shown the corrections and notes about the query. With `learn`,
+        also learn from the query, as one more step of the run.
 
-        The feedback is the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's
-        verdict. `watch` receives calls and waits, and `began` if the run learns; after a stop, no call of the same
-        query is paid for twice. Raises UsageError before the first model call for invalid arguments, and ProviderError
-        if the agent gives no answer.
+        `target` is the right answer, for learning. The feedback is a score if `target` is passed or the scorer needs no
+        target, and otherwise a judge's verdict. `watch` receives calls and waits, and `began` if the run learns; after
+        a stop, no call of the same query is paid for twice. Raises UsageError before the first model call for invalid
+        arguments, and ProviderError if the agent gives no answer.
         """
         reader = self._reader()
         text, target = reader.redacted((_checked(query), target))
@@ -498,8 +507,8 @@ async def ask(
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Answered:
-    """Answer one query with a context: that of a run, that of a playbook file, or a `Context`. With `learn`, also learn
-    from the query.
+    """Answer one query with a context: the context of a run or of a playbook file, or a `Context`. With `learn`, also
+    learn from the query.
 
     Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
     the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.

@@ -1,8 +1,8 @@
 """Trials of waiting edits: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
 
 The test is the paired test of the acceptance gate (`methods.blocks.gate`). Before an approval, only a trial shows
-waiting edits to the agent. Its attempts are journaled with the run's, so the same call continues an interrupted trial,
-and a validation that the run paid for is not paid for again.
+waiting edits to the agent. The attempts of a trial are written to the run's journal, so the same call continues an
+interrupted trial, and a validation that the run paid for is not paid for again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIN_TASKS = 20
 
 @dataclass
 class Tried:
-    """Result of trials: the edits with their measured scores, the edits that could not be tried with the reasons, and
+    """Result of trials: the edits with their measured scores, the edits that could not be tried, with the reasons; and
     the edits that the gate approved. A `stopped` result covers the trials until the stop."""
 
     reviews: list[Review] = field(default_factory=list)
@@ -79,17 +79,17 @@ async def try_reviews(
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Tried:
-    """Score a run with and without the edits of these ids (None: all that wait and have no flag).
+    """Score a run with and without the waiting edits with these ids (None: all waiting edits without a flag).
 
     The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
-    the score with all of them is worse. With `approve_better`, each edit is tried by itself, and the gate approves it
-    if the bet that the edit is better is won on at least `MIN_TASKS` tasks; the error of the bet is divided by the
-    number of edits, and flagged edits are never approved in this way. Other keywords are the same as for `learn`; their
-    defaults are the run's values, but its limits do not apply. Without `trust_run`, the agent, models and programs
-    named by a run from another machine are not used.
+    the score with all of these edits is worse. With `approve_better`, each edit is tried by itself, and the gate
+    approves it if the bet that the edit is better is won on at least `MIN_TASKS` tasks; the error rate of the bet is
+    divided by the number of edits, and flagged edits are never approved in this way. Other keywords are the same as for
+    `learn`; their defaults are the run's values, but the run's limits do not apply.
 
-    Raises UsageError before the first paid call for invalid arguments, and ProviderError if no task could be scored;
-    earlier measurements are kept.
+    Raises UsageError before the first paid call for invalid arguments, and, without `trust_run`, for a run from another
+    machine that names an agent, models or programs that the keywords do not replace. Raises ProviderError if no task
+    could be scored; earlier measurements are kept.
     """
     require_keywords(try_reviews, config)
     folder = Path(run)
@@ -106,7 +106,7 @@ async def try_reviews(
             raise UsageError(
                 "tasks.missing",
                 f"the gate needs {MIN_TASKS} validation tasks or more to approve, and there are {len(tasks)}: leave "
-                "out `approve_better`, or pass more as `val`",
+                "out `approve_better`, or pass more tasks as `val`",
                 tasks="val",
                 needed=MIN_TASKS,
             )
@@ -119,7 +119,7 @@ async def try_reviews(
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
         same = tasks == own_tasks and not {name for name, value in overrides.items() if value is not None} - FREE
-        # If the tasks and settings are the same, the scores of the run's own validation are used.
+        # If the tasks and settings are the same as the run's, the scores of the run's validation are used.
         split = "val" if same else setup.test_name("try")
         budget, watch = Budget(setup.config.limits), one_watch(watch)
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
@@ -171,7 +171,7 @@ class _Trying:
             if problem := self.present.problem(review, self.present.context):
                 self.done.untried[review.id] = problem
             elif after.digest == self.present.context.digest:
-                self.done.untried[review.id] = "it does not change the agent's view"
+                self.done.untried[review.id] = "the change does not affect the agent's view"
             else:
                 possible.append(review)
                 # Of several edits of one entry, only the first can be tried together with others.
@@ -215,7 +215,8 @@ class _Trying:
 
 
 def _with_unique_refs(review: Review) -> Iterable[Any]:
-    """Return the edits with refs that no other review has."""
+    """Return the edits of a review. Their refs, which name entries that are not added yet, are unique among all
+    reviews."""
     refs = {ref: f"{review.id} {ref}" for edit in review.edits if (ref := getattr(edit, "ref", ""))}
     edits_named = review.held.naming(refs).edits
     return [replace(edit, ref=refs[edit.ref]) if edit.op == "add" and edit.ref else edit for edit in edits_named]

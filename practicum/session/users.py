@@ -1,15 +1,16 @@
-"""Export and removal of the data of one end user: all stored data about the user, and the lessons from them.
+"""Export and removal of the data of one end user: all stored data about the user, and the lessons from these data.
 
 A user's data are the interactions under the user's name and their consequences: outcomes, corrections, credited scores,
-versions pinned by sessions, and lessons of the run. A report on a session is a report on its last interaction, and
-is about the questions of all its interactions. If others took part in a session, their interactions and reports stay.
-Lessons from the whole session are removed, and the rest of the session is learned from again.
+versions pinned by sessions, and lessons of the run. A report on a session is stored with the session's last
+interaction, and is about the questions of all interactions of the session. If other users took part in a session, the
+interactions and reports of the other users stay. Lessons from the whole session are removed, and the rest of the
+session is learned from again.
 
 A removal is a row of `erasures` and goes through stages that can be repeated. One transaction writes the row and
 removes the user's rows. Then the run forgets, the database file is rewritten (`Store.scrub`), logs are emptied, and the
-remaining data are counted. An interrupted removal is finished from its row: at the next start, by the next call or
-command, and by a running service. Until the run has forgotten the lessons, the row holds the ids of the interactions;
-then it holds keyed digests of them, and at the end only counts. It never holds the user's name.
+remaining data are counted. An interrupted removal is finished from the data in its row: at the next start, by the next
+call or command, and by a running service. Until the run has forgotten the lessons, the row holds the ids of the
+interactions; then it holds keyed digests of these ids, and at the end only counts. The row never holds the user's name.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from practicum.store.scope import Transaction
 from practicum.store.versions import EDITS, read_versions, rebuild
 
 REMOVED, FORGOTTEN, DONE = "removed", "forgotten", "done"
-"""States of an erasure: the user's rows are removed; the lessons are removed from the run too; no byte is left in any
-file."""
+"""States of an erasure: the user's rows are removed; the lessons are removed from the run too; the bytes are removed
+from all files."""
 
 ALARM_TEXT = "the text of this alarm was removed with a user's data"
 """Replacement for the text of an alarm that may quote a user."""
@@ -59,8 +60,8 @@ class Forgotten:
 
     `again` is the number of outcomes of shared sessions that wait to be learned from again; `entries` and `records` are
     the numbers of entries and records that were removed from the run of the space. `alike` is the number of remaining
-    entries and records with rare words of the user. `left` is the number of the user's rows and texts that still exist;
-    it must be 0.
+    entries and records with rare words of the user's texts. `left` is the number of the user's rows and texts that
+    still exist; it must be 0.
     """
 
     space: str
@@ -81,7 +82,7 @@ class Forgotten:
 
 
 class Unfinished(StoreError):
-    """Error of a removal that is recorded but not finished; it continues later.
+    """Error of a removal that is recorded but not finished. The removal continues later.
 
     `name` and `id` are the space's name and id. If `shows` is true, the space may still show lessons from the user.
     """
@@ -91,8 +92,8 @@ class Unfinished(StoreError):
         reason = str(why) if isinstance(why, PracticumError | OSError) else f"a bug in practicum ({type(why).__name__})"
         super().__init__(
             "user.removal_unfinished",
-            f"the removal of a user's data from space {space} is recorded and not finished: {reason}; it continues at "
-            "the next start, or when you request it again",
+            f"the removal of a user's data from space {space} is recorded and not finished: {reason}; the removal "
+            "continues at the next start, or when you request the removal again",
         )
         self.name, self.id, self.shows = space, id, shows
 
@@ -101,9 +102,9 @@ class Unfinished(StoreError):
 class StoredUserData:
     """Stored data of a user in a space.
 
-    `ids` are the ids of the user's interactions, and `corrections` are their corrections and the user's notes. `pins`
-    are the keys by which sessions with only this user pin versions. `shared` are the ids of other users' interactions
-    that have an outcome about a session with this user.
+    `ids` are the ids of the user's interactions, and `corrections` are the corrections of these interactions, and the
+    user's notes. `pins` are the keys by which sessions with only this user pin versions. `shared` are the ids of other
+    users' interactions that have an outcome about a session with this user.
     """
 
     ids: frozenset[str]
@@ -132,8 +133,9 @@ class _Erasure:
 def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[Store]]:
     """Open the spaces at a path that store data of a user, or in which the removal of these data is not finished.
 
-    For a store, these are all spaces, or only `space`; otherwise the space that the path names. Interrupted removals in
-    other spaces are finished first. Raises Unknown if no space matches, and NotARun if the path holds no space.
+    If the path is a store, all spaces of the store are searched, or only `space`. Otherwise the path names the only
+    space. Interrupted removals in other spaces are finished first. Raises Unknown if no space matches, and NotARun if
+    the path holds no space.
     """
     folder, named = located(path)
     if named is None and read_elsewhere(folder) is None:
@@ -148,7 +150,7 @@ def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[
     with closing(database):
         matching_stores = [store for store in stores if _has_data_of(store, user)]
         for other in unfinished_spaces(database):
-            # A removal that is requested again continues with its own stages, and reports the removed data.
+            # An unfinished removal in a matching space is left to the caller, who continues and reports it.
             if other.space not in {store.space for store in matching_stores}:
                 with suppress(RunBusy):
                     erase(other)
@@ -262,10 +264,11 @@ def erase(
     space: Store, user: str | None = None, alike: bool = False, *,
     clean: Callable[[StoredUserData], None] = lambda data: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
-    """Record the removal of a `user`, if any, and finish all recorded removals of a space.
+    """Record the removal of a `user` (None: of no further user), and finish all recorded removals of a space.
 
     Returns the report on the user, or None if no data are stored. Two callbacks update the data in memory: `clean`
-    after the rows are removed, `rewritten` after the lessons are. Raises as `forget_user` does, except Unknown.
+    after the rows are removed, and `rewritten` after the lessons are removed. Raises the errors that `forget_user`
+    raises, except Unknown.
     """
     done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
     try:
@@ -308,7 +311,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
         sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
         log = [done for one in read_versions(store, schema.corrections) for done in one.applied]
         logged_ids = {done.id for done in log}
-        # In a session with others, the corrections of the others stay.
+        # In a session with other users, the corrections of the other users stay.
         sources |= _outcome_sources((source for done in log for source in done.edit.sources), frozenset(data["ids"]))
         notes, options = logged_ids.intersection(data["notes"]), {"alike": data["alike"], "stay": data["shared"]}
         try:
@@ -335,7 +338,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
 def _finish(store: Store, erasure: _Erasure) -> dict[str, int]:
     """Count the user's remaining ids in files, and reduce the row to the counts.
 
-    The database was rewritten, so it holds only its rows.
+    The database file was rewritten by `Store.scrub`, so it holds no bytes of removed rows.
     """
     ids, counts = {*erasure.data["ids"]}, dict(erasure.data["counts"])
     counts["left"] += sum(_digest(id) in ids for id in matches_in(store.all_files(), ID))
@@ -382,7 +385,7 @@ def _record(at: Transaction, user: str, alike: bool) -> StoredUserData | None:
         at.run(reopened.values(state=WAITING, revision=o.c.revision + 1))
     for pin in user_data.pins:
         at.run(at.delete(s).where(s.c.session == pin))
-    # The message of a failed learning step may quote an answer.
+    # The text of an alarm about a failed learning step may quote an answer.
     at.run(at.update(a).where(a.c.kind == "learning").values(text=ALARM_TEXT))
     _count_credits(at, shown)
     counts = {**removed, "sessions": len(user_data.pins), "again": len(user_data.shared)}

@@ -13,8 +13,8 @@ from practicum.session.result import Evaluation, Result, RunInfo, Watch
 
 
 class Watches(Watch):
-    """Several observers of one run as one: each receives every event, in order. An observer without a `began` event
-    receives no `ended`, because it may be observing another run."""
+    """Several observers of one run as one: each receives every event, in order. An observer that did not receive
+    `began` does not receive `ended`, because this observer may be observing another run."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
