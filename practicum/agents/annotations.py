@@ -1,8 +1,8 @@
 """Reports of an agent in addition to its answer.
 
 An agent reports the entries that it used. If the view is `annotated`, the agent also reports the entries that it
-doubted and the guidance that was missing; if the view is `noting`, a note for a later attempt. This module defines and
-reads the JSON fields and the labelled parts of a text in which agents report.
+doubted and the guidance that was missing. If the view is `noting`, the agent also reports a note for a later attempt.
+This module defines and reads both forms of such reports: fields of a JSON answer, and labelled parts of a text.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Doubt(Output):
 CITING: dict[str, Any] = {
     "used": (Annotated[list[EntryId], MaxItems(3)], Field(description="ids of the entries that apply, best first")),
 }
-"""Fields of an answer if the entries of the view can be cited."""
+"""Additional fields of an answer if the entries of the view can be cited."""
 
 ANNOTATING: dict[str, Any] = {
     "doubts": (Annotated[list[Doubt], MaxItems(3)], Field(description="entries you were not sure about")),
     "missing": (Annotated[str, MaxChars(160)], Field(description="guidance that was missing; empty if none")),
 }
-"""Fields of an answer to an annotated view."""
+"""Additional fields of an answer if the view is `annotated`."""
 
 NOTING: dict[str, Any] = {
     "note": (Annotated[str, MaxChars(200)], Field(description="what you checked and found, to go on from")),
 }
-"""Fields of an answer to a noting view."""
+"""Additional fields of an answer if the view is `noting`."""
 
 
 PARTS = {
@@ -54,8 +54,8 @@ PARTS = {
 
 def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
     """Split a text into parts by labels at the beginning of a line. "Answer" is the last part and extends to the end of
-    the text. Without that label, the answer is the text after the first line of the last part. A text without any label
-    is the answer."""
+    the text. If the label "Answer" is missing, the last labelled part is only one line, and the text after this line is
+    the answer. If all labels are missing, the whole text is the answer."""
     parts: dict[str, str] = {}
     pattern = re.compile(rf"^[ \t*_#>-]*({'|'.join(labels)})[*_]*:[*_]*", re.IGNORECASE | re.MULTILINE)
     starts = list(_first_of_each(pattern, text))
@@ -70,7 +70,8 @@ def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
 
 
 def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the first occurrence of each label: its name, the start of its line, and the start of its part."""
+    """Yield the first occurrence of each label: the label, the start of its line, and the start of the text after
+    it."""
     seen: set[str] = set()
     for match in pattern.finditer(text):
         label = match[1].capitalize()
@@ -82,7 +83,7 @@ def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, i
 
 
 def parts_report(parts: Mapping[str, str]) -> Any:
-    """Convert the parts of a text to an object with the fields of the JSON forms."""
+    """Convert the labelled parts of a text to an object with the same fields as a JSON answer."""
     _, *doubts = re.split(r"\b(e[0-9]+)\b", parts.get("Doubts", ""))
     named = zip(doubts[::2], doubts[1::2], strict=True)
     missing = parts.get("Missing", "")
@@ -95,15 +96,16 @@ def parts_report(parts: Mapping[str, str]) -> Any:
 
 
 def read_citations(ids: Iterable[str], view: View) -> dict[str, Any]:
-    """Return the fields of a trace about cited entries: the ids that are in the view, and the number of other ids."""
+    """Return the fields of a trace about cited entries: the cited ids that are in the view (`used`), and the number of
+    cited ids that are not (`unknown`)."""
     distinct = dict.fromkeys(ids)
     used = tuple(id for id in distinct if id in view.ids)
     return {"used": used, "unknown": len(distinct) - len(used)}
 
 
 def read_annotations(answer: Any, view: View) -> dict[str, Any]:
-    """Return the values for the trace's data: doubts by the id of a shown entry, missing guidance, and the note. Read
-    each field of the answer only if the view asks for it."""
+    """Return the values for the trace's `data`. For an annotated view: the doubts by entry id, only about entries in
+    the view, and the missing guidance. For a noting view: the note."""
     data: dict[str, Any] = {}
     if view.annotated:
         data["doubts"] = {doubt.id: doubt.why for doubt in answer.doubts if doubt.id in view.ids}

@@ -1,4 +1,4 @@
-"""Protocols of an agent and of the part of a run that it may use."""
+"""Protocols of an agent, and of the part of a run that an agent may use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AgentRun(Protocol):
         """Profile of the run's models: `small` or `full`."""
 
     def room(self, role: str) -> int:
-        """Return the estimated maximum number of tokens in a prompt of this role."""
+        """Return the estimated maximum number of tokens in a prompt to the model of this role."""
 
     def at(self, name: str) -> Self:
         """Return the run at the place `name` below this place."""
@@ -42,21 +42,24 @@ class AgentRun(Protocol):
         choices."""
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Perform an action on the outside world, journal its result, and return the result as a JSON value."""
+        """Perform an action on the outside world, journal its result, and return the result as a JSON value. A resume
+        performs the action again, but returns the journaled result."""
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """Make a decision, journal it, and return it as a JSON value. A resume returns the journaled decision."""
 
     def restored(self, value: T) -> T:
-        """Return the value with the original text in place of redacted parts, if the run stores that text. Use the
-        value only for the user's code."""
+        """Return the value with the original text in place of redacted parts, if the run stores the original text. The
+        returned value may only be passed to the user's code."""
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """Return the semaphore that limits the number of concurrent uses of an endpoint."""
+        """Return the semaphore that limits the number of concurrent uses of an endpoint to `most` (None: the
+        concurrency of the run)."""
 
 
 class TeamRun(AgentRun, Protocol):
-    """Run of agents that work concurrently. A single agent makes its calls one after another."""
+    """Part of `engine.run.Run` that teams use. The agents of a team work concurrently; a single agent makes its calls
+    one after another."""
 
     def count(self, counter: Count, number: int = 1) -> None:
         """Add a number to a counter of the report."""
@@ -67,8 +70,8 @@ class TeamRun(AgentRun, Protocol):
 
 class Agent(Protocol):
     """Protocol of an agent under training. `journaled`: whether the run must journal the agent's results, because the
-    agent has effects other than `run.ask`. `moves`: whether the workers of a cluster can run its attempts. `max_turns`:
-    maximum number of model calls in an attempt. `identity`: the agent's name in the journal."""
+    agent has effects other than `run.ask`. `moves`: whether the workers of a cluster can run the agent's attempts.
+    `max_turns`: maximum number of model calls in an attempt. `identity`: the agent's name in the journal."""
 
     @property
     def journaled(self) -> bool: ...

@@ -3,8 +3,8 @@
 The model answers in plain text, because JSON lowers the share of right answers. If the model also reports other parts,
 each part begins with a label, and the answer comes last.
 
-Order of the prompt: the run's instructions, the use of the playbook, the form, the playbook's pages, earlier turns, the
-task.
+Order of the prompt: the run's instructions, the choices, how to use the playbook, the form of the answer, the
+playbook's pages, solved tasks as turns, the task.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from practicum.tasks.scoring.rules import named_choices
 
 @dataclass(frozen=True)
 class ChatAgent:
-    """Agent that answers with one model call. `choices`: the possible answers; a text that names exactly one of them
-    counts as that choice. `reasoning`: whether to ask for reasoning before the answer."""
+    """Agent that answers with one model call. `choices`: the possible answers; an answer that names exactly one choice
+    is replaced by this choice. `reasoning`: whether to ask for reasoning before the answer."""
 
     instructions: str = ""
     choices: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class ChatAgent:
             turns = tuple(Turn(turn.user, f"Answer: {turn.assistant}") for turn in turns)
             about = {**PARTS, "Reasoning": REASONING.text(run.profile)}
             form = FORM + "\n".join(f"{label}: <{about[label]}>" for label in labels)
-        # Do not list all choices to a small model that sees solved tasks: it would prefer some choices to the answers
-        # of these tasks.
+        # Do not list all choices to a small model that sees solved tasks: it would prefer choices from the list to the
+        # answers of the solved tasks.
         named = self.choices and not (view.turns and run.profile == "small")
         choosing = CHOOSING.format("; ".join(self.choices)) if named else ""
         usage = ANNOTATED if view.annotated else USING if view.citable else ""

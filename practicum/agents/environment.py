@@ -1,9 +1,10 @@
-"""Environment of an agent with tools: the tools of one attempt, and its state after the attempt.
+"""Environment of an agent with tools: the tools of one attempt, and the state of the environment after the attempt.
 
-A source is a list of tools, or a function that makes the environment. The source function is called with the task once
-per attempt, and returns a list of tools, or an object with `tools` and, if a scorer should see the result, `state()`.
-If the environment is a context manager, it is entered and exited. Tools are Python functions or pydantic-ai toolsets,
-MCP servers included. pydantic-ai derives the names, descriptions and argument schemas of tools.
+The user passes a source: a list of tools, or a function that makes the environment. Such a function is called with the
+task once per attempt. It returns a list of tools, or an object with `tools` and, if a scorer should see the state of
+the environment, `state()`. If the object is a context manager, it is entered before the attempt and exited after it.
+Tools are Python functions or pydantic-ai toolsets, MCP servers included. pydantic-ai derives the names, descriptions
+and argument schemas of tools.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ MAX_OBSERVATION = 2000
 """Maximum characters of an observation for a small model."""
 
 MAX_STATE = 200_000
-"""Maximum characters of a state as JSON. It is limited because each attempt stores it."""
+"""Maximum characters of a state as JSON. The state is limited because it is stored with each attempt."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Open environment of an attempt: the user's object and its tools."""
+    """Open environment of an attempt. `user_object`: the user's list of tools, or the user's object with `tools`."""
 
     user_object: Any
     toolset: AbstractToolset[None]
@@ -51,7 +52,8 @@ class Environment:
 
     @property
     def manual(self) -> str:
-        """Python signatures and descriptions of the tools, after the types that the tools use."""
+        """Text about the tools for the prompt: the types of their arguments and results, then the Python signature and
+        the description of each tool."""
         from pydantic_ai.function_signature import FunctionSignature
 
         definitions = [tool.tool_def for tool in self.tools.values()]
@@ -92,8 +94,8 @@ class Environment:
             return failed(f"{type(error).__name__}: {error}")
 
     async def state(self) -> Any:
-        """Return the state as a JSON value, or None if the environment has no `state()`. Raise AgentError if the state
-        is not JSON or is too long."""
+        """Return the state of the environment as a JSON value; None if the user's object has no `state()`. Raise
+        AgentError if the state is not JSON or is too long."""
         read_state = getattr(self.user_object, "state", None)
         if not callable(read_state):
             return None
@@ -105,7 +107,7 @@ class Environment:
         if len(text) > MAX_STATE:
             raise AgentError(
                 "agent.failed",
-                f"state() of {name} returned {len(text):,} characters of JSON; the most is {MAX_STATE:,}",
+                f"state() of {name} returned {len(text):,} characters of JSON; the maximum is {MAX_STATE:,}",
             )
         return json.loads(_encodable(text))
 
@@ -115,8 +117,8 @@ async def open_environment(
     source: object, name: str, task: Task, seconds: float, max_observation: int
 ) -> AsyncIterator[Environment]:
     """Open the environment of one attempt, and close it after the block. Raise AgentError if the user's code fails or
-    times out. `seconds`: timeout (s) of each call of the user's code. The source gets the task without its right answer
-    and recorded attempt."""
+    times out. `seconds`: timeout (s) of each call of the user's code. The source gets the task without `target` and
+    `recorded`."""
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.toolsets import CombinedToolset
@@ -145,13 +147,13 @@ def _toolsets(code: UserCode, tools: object) -> Sequence[AbstractToolset[None]]:
 
     listed = [tools] if isinstance(tools, AbstractToolset) else tools
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        rule = "it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
+        rule = "pass a list of functions or toolsets, or a function that returns such a list or an object with `tools`"
         raise UsageError("tools.invalid", f"{code.name} has no tools: {rule}")
     sets = [tool for tool in listed if isinstance(tool, AbstractToolset)]
     functions = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
     if wrong := [type(tool).__name__ for tool in functions if not callable(tool)]:
         raise UsageError(
-            "tools.invalid", f"a tool of {code.name} is of type {wrong[0]}: it must be a function or a toolset"
+            "tools.invalid", f"a tool of {code.name} is of type {wrong[0]}: a tool must be a function or a toolset"
         )
     try:
         return [FunctionToolset([_in_thread(tool, code) for tool in functions]), *sets]

@@ -1,6 +1,6 @@
 """External agents: a program that reads and prints one line of JSON, or a Python function.
 
-Neither of them gets the target or the `meta` of a task.
+Neither the program nor the function gets the target or the `meta` of a task.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from practicum.core.views import View
 from practicum.tasks.sandbox.processes import close_pipes, kill_group
 
 PIPES_CLOSE = 2.0
-"""Time (s) to wait for the pipes of a killed program to close. A child process outside its process group may keep them
-open."""
+"""Time (s) to wait for the pipes of a killed program to close. A child process that left the program's process group
+may keep the pipes open."""
 
 
 @dataclass
 class CommandAgent:
-    """Agent that starts a program for each attempt. `timeout`: timeout (s) of an attempt. The error of a failure quotes
-    the last line of the program's standard error.
+    """Agent that starts a program for each attempt. `timeout`: timeout (s) of an attempt. If the program fails, the
+    error quotes the last line of the program's standard error.
 
     The program reads a JSON object with "task" (its id and input), "context", "instructions" and "place", which is an
-    idempotency key: an attempt that is repeated after a crash has the same place. "annotated" asks for "doubts" and
-    "missing" in the answer, "noting" for a "note". See `read_answer` for the format of the printed answer.
+    idempotency key: an attempt that is repeated after a crash has the same place. If the object has "annotated", the
+    answer should have "doubts" and "missing"; if the object has "noting", the answer should have a "note". See
+    `read_answer` for the format of the printed answer.
     """
 
     command: str
@@ -92,7 +93,8 @@ class CommandAgent:
             ) from error
         if value is None:
             raise AgentError(
-                "agent.invalid_answer", f"{self.words[0]} printed nothing; it must print one line of JSON with 'answer'"
+                "agent.invalid_answer",
+                f"{self.words[0]} printed nothing; an agent must print one line of JSON with 'answer'",
             )
         return read_answer(value, self.words[0], view)
 
@@ -100,7 +102,8 @@ class CommandAgent:
         """Run the program with a line on standard input, and return its standard output. Raise AgentError if the
         program fails or times out."""
         try:
-            # Start a new session, so that Ctrl-C on the terminal does not reach the program: its attempt may finish.
+            # Start a new session, so that Ctrl-C on the terminal does not reach the program, which may then finish the
+            # attempt.
             process = await asyncio.create_subprocess_exec(
                 *HELD, *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
             )
@@ -121,8 +124,8 @@ class CommandAgent:
                 ) from error
             raise AgentError(
                 "agent.timeout",
-                f"{self.words[0]} ended, but a process it started still held its output after {self.timeout:g} s: "
-                "wait for that process, or redirect its output",
+                f"{self.words[0]} ended, but a process that the program started still held the program's output after "
+                f"{self.timeout:g} s: make the program wait for that process, or redirect the output of that process",
             ) from error
         finally:
             if not completed:
@@ -139,8 +142,8 @@ class CommandAgent:
 
 
 def decode(printed: bytes, program: str) -> str:
-    """Decode the output of a program. Raise AgentError if the output is not UTF-8, because another encoding would
-    change the answer."""
+    """Decode the output of a program. Raise AgentError if the output is not UTF-8. The encoding is not guessed, because
+    a wrong encoding would change the answer."""
     try:
         if b"\x00" in printed or printed.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ValueError("UTF-16 or UTF-32, it seems")
@@ -149,11 +152,11 @@ def decode(printed: bytes, program: str) -> str:
         detail = str(error)
         if isinstance(error, UnicodeDecodeError):
             byte = printed[error.start]
-            detail = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} there"
+            detail = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} in Latin-1"
         raise AgentError(
             "agent.invalid_answer",
-            f"{program} printed text that is not UTF-8 ({detail}): make it print UTF-8 (set PYTHONIOENCODING=utf-8 "
-            "for a Python program, LC_ALL=C.UTF-8 for others)",
+            f"{program} printed text that is not UTF-8 ({detail}): make the program print UTF-8 (set "
+            "PYTHONIOENCODING=utf-8 for a Python program, LC_ALL=C.UTF-8 for other programs)",
         ) from error
 
 
@@ -162,10 +165,12 @@ class FunctionAgent:
     """Agent that calls a function once per attempt. A function that is not async runs in a separate thread, so it may
     block.
 
-    `fn` gets the task's input and the context as text, and each of these arguments if it has a parameter of that name:
+    `fn` gets the task's input and the context as text. It also gets each of the following arguments for which it has a
+    parameter with the same name:
 
     - `place`: an idempotency key. An attempt that is repeated after a crash has the same place.
-    - `annotated`: whether the answer should have "doubts" and "missing". `noting`: whether it should have a "note".
+    - `annotated`: whether the answer should have "doubts" and "missing".
+    - `noting`: whether the answer should have a "note".
     - `instructions`: the run's instructions. Not passed if the run has no instructions.
 
     See `read_answer` for the type of the result. Raise UsageError if the function does not accept these arguments.
@@ -187,8 +192,8 @@ class FunctionAgent:
         except TypeError as error:
             raise UsageError(
                 "agent.invalid",
-                f"the agent {self.name}{signature} cannot be called: {error}. It must take the task's input and the "
-                "context, as in: def agent(input: str, context: str) -> str",
+                f"the agent {self.name}{signature} cannot be called: {error}. An agent must take the task's input and "
+                "the context, as in: def agent(input: str, context: str) -> str",
             ) from error
 
     @property
@@ -198,11 +203,11 @@ class FunctionAgent:
 
     @property
     def identity(self) -> str:
-        """The agent's name in the journal. It includes the instructions if the function takes them."""
+        """The agent's name in the journal. The name includes the run's instructions if the function takes them."""
         return " ".join([self.name, *self._accepted().values()])
 
     def _accepted(self, **values: Any) -> dict[str, Any]:
-        """Return the values for which the function has a parameter, the run's instructions included."""
+        """Return the values, and the run's instructions, for which the function has a parameter with the same name."""
         values |= {"instructions": self.instructions} if self.instructions else {}
         try:
             parameters = inspect.signature(self.fn).parameters
@@ -265,7 +270,7 @@ def read_answer(value: object, agent: str, view: View) -> Trace:
     if not isinstance(value, Mapping):
         raise AgentError(
             "agent.invalid_answer",
-            f"{agent} returned {type(value).__name__}; it must return a text or a mapping with 'answer'",
+            f"{agent} returned {type(value).__name__}; an agent must return a text or a mapping with 'answer'",
         )
     try:
         answer = _Answer.model_validate(dict(value))

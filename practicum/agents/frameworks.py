@@ -1,8 +1,8 @@
 """Adapters that turn agents of other frameworks into functions `(input, context) -> answer`, which practicum can train.
 
 Each adapter adds the context to the framework's instructions, and returns a function whose result has the answer and
-the steps. Pass the function to `Parts(agent=...)`, or name it as `--agent module:name`. A plain function needs no
-adapter, and a program is `--agent command:PROGRAM`. A framework is imported when its agent first runs.
+the steps. Pass the function to `Parts(agent=...)`, or name the function as `--agent module:name`. A plain function
+needs no adapter; a program is named as `--agent command:PROGRAM`. A framework is imported when its agent first runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
         except (APIError, AttributeError, IndexError, TypeError, ValueError, TimeoutError, RefusedReply) as error:
             # The server failed, sent an invalid completion, or timed out.
             problem = f"{type(error).__name__}: {str(error) or f'no answer within {timeout:g} seconds'}"
-            # The traceback must not show a key that the server quoted either.
+            # Raise without the cause, because its traceback would also show a key that the server quoted.
             text = f"the model of endpoint({name}) failed: {without_keys(problem, secret)}"
             raise _failure(text, error) from None
 
@@ -75,9 +75,9 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
 
 
 def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:
-    """Adapt a pydantic-ai `Agent` with its tools and output type. The context is added to its instructions for the run.
-    `run`: keywords of each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may also have
-    `reasoning`, `used`, `doubts` and `missing`."""
+    """Adapt a pydantic-ai `Agent` with its tools and output type. In each run, the context is added to the agent's
+    instructions. `run`: keywords of each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may
+    also have the fields `reasoning`, `used`, `doubts` and `missing`."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from pydantic_ai.messages import BaseToolCallPart, BaseToolReturnPart, RetryPromptPart, TextPart, ThinkingPart
@@ -217,8 +217,8 @@ def inspect_ai(solver: Any, model: Any) -> AgentFunction:
 
 
 def _agent_function(ask: AskFunction, name: str, module: str) -> AgentFunction:
-    """Return an agent that answers through `ask`. `name`: its name in messages and in the journal. Failures of its
-    model's provider become a ProviderError, so that nothing is learned from them."""
+    """Return an agent that answers through `ask`. `name`: the agent's name in messages and in the journal. If the
+    provider of the agent's model fails, the agent raises ProviderError, so that nothing is learned from the attempt."""
 
     async def act(input: str, context: str) -> Any:
         from openai import APIError
@@ -258,15 +258,15 @@ def _failure(text: str, error: Exception) -> ProviderError:
 
 
 def _instructions(context: str, own: str | None = None) -> str:
-    """Return the agent's instructions followed by the context, or an empty text."""
+    """Return the agent's instructions (`own`), followed by the context. Either may be empty."""
     learned = f"{LEARNED}{CITE if _SHOWN_ID.search(context) else ''}\n\n{context}" if context else ""
     return "\n\n".join(part for part in (own, learned) if part)
 
 
 def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
-    """Convert an output to the mapping that `read_answer` reads; None if it has no answer. If the output has a field
-    `answer`, read the known fields from it. Any other output is the answer itself, as JSON unless it is a text. The
-    used entries are the entries that the agent lists, or else the entries whose [id] is in the agent's text."""
+    """Convert an output to the mapping that `read_answer` reads; None if the output has no answer. If the output has a
+    field `answer`, its fields are read (see _FIELDS). Any other output is the answer itself, as JSON unless it is a
+    text. `used` is the list in the output; without this list, the entries whose [id] the agent wrote."""
     from pydantic_core import to_jsonable_python
 
     value = to_jsonable_python(output, fallback=str)
@@ -285,8 +285,8 @@ def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None
 def _message_steps(
     messages: Iterable[Any], author: str, agent: str, read_call: Callable[[Any], tuple[str, str]]
 ) -> Steps:
-    """Return the steps in messages. `author`: name of the attribute that holds the author. The author is "tool" for
-    results of tools, and `agent` for messages of the agent."""
+    """Return the steps in messages. `author`: name of the attribute with the author of a message. The value of this
+    attribute is "tool" for results of tools, and `agent` for messages of the agent."""
     steps: Steps = []
     for message in messages:
         if getattr(message, author) == agent:

@@ -2,14 +2,14 @@
 
 Every entry has the trust level of its origin. The guard holds a call if an argument contains text of an entry below the
 level `own`, and no trusted text contains that text. Trusted texts are the task, the instructions, the manual of the
-tools, entries with the level `own`, and the results of tools in this attempt. Text matches if it has five consecutive
-words of the entry, or a quotation, an address, a code or a long number from the entry (as in `core.shingles`). A
-complete argument that the entry contains also matches if it has at least four letters or digits, or at least two if the
-entry contains it in quotes. Single words and names inside a longer argument do not match, because arguments in SQL or
-code share their words with any notes about them.
+tools, entries with the level `own`, and the results of tools in this attempt. An argument contains text of an entry if
+both have the same five consecutive words, or the same quotation, address, code or long number (as in `core.shingles`).
+An argument that is completely contained in the entry also matches if it has at least four letters or digits, or at
+least two if the entry has it in quotes. Single words and names inside a longer argument do not match, because an
+argument in SQL or code shares words with any note on the same subject.
 
-The guard does not detect text that the model rewrote, encoded or composed, or a tool that an untrusted entry chose for
-arguments of another origin.
+The guard does not detect text that the model rewrote, encoded or composed. It also does not detect that an untrusted
+entry chose the tool, if the arguments have another origin.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ADDRESS = re.compile(r"\w[\w.+-]*[@/.:][\w./:@-]*\w")
 
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """Tool call that is held for approval. `copied`: the texts in its arguments that only `entries` contain. `entries`:
-    entries below the trust level `own`."""
+    """Tool call that is held for approval. `entries`: the entries below the trust level `own` from which the arguments
+    copied text. `copied`: the copied texts, which no trusted text contains."""
 
     task: str
     tool: str
@@ -57,7 +57,8 @@ Approve = Callable[[GuardedCall], "bool | Awaitable[bool]"]
 
 
 async def approved(call: GuardedCall, approve: Approve | None, run: AgentRun) -> bool:
-    """Ask whether a held call may be made, for one call at a time. Return False without `approve`."""
+    """Return the decision of `approve` on a held call, or False without `approve`. Only one call is decided at a
+    time."""
     if approve is None:
         return False
     async with run.slot("approval", 1):
@@ -87,7 +88,8 @@ class Guard:
         self._trusted.append(observation)
 
     def held(self, tool: str, arguments: Any) -> GuardedCall | None:
-        """Return the call to hold if its arguments have text that only entries below `own` contain, otherwise None."""
+        """Return the call as a GuardedCall if it must be held: its arguments have text that only entries below `own`
+        contain. Return None if the call may be made."""
         values = [tool, *_leaves(arguments)]
         matches = {entry.id: (entry, texts) for entry in self._below if (texts := self._untrusted(values, entry))}
         if not matches:
@@ -143,5 +145,5 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _joined(text: str) -> str:
-    """Return the letters and digits of a text in lower case, without any other characters."""
+    """Return only the letters and digits of a text, in lower case."""
     return re.sub(r"[\W_]", "", "".join(words(text)))

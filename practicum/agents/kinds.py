@@ -29,10 +29,11 @@ class AgentOptions:
 
 @dataclass(frozen=True)
 class AgentKind:
-    """Kind of agents, such as `appworld:URL`. They call the model of the run, and act with tools in turns.
+    """Kind of agents that call the model of the run and act with tools in turns. Such an agent is named by its kind and
+    an argument, as in `appworld:URL`.
 
-    `make` takes the text after the colon, and raises UsageError if the text is invalid. `scorer`: default scorer of
-    their attempts.
+    `make`: function that makes an agent from the text after the colon; raises UsageError if the text is invalid.
+    `scorer`: default scorer of the attempts of these agents.
     """
 
     make: Callable[[str, AgentOptions], Agent]
@@ -42,7 +43,7 @@ class AgentKind:
 def _lacks(plugin: object) -> Sequence[str]:
     return (
         [] if isinstance(plugin, AgentKind) or callable(plugin)
-        else ["a way to call it: it is neither a function nor an AgentKind"]
+        else ["a way to call the agent (a plug-in must be a function or an AgentKind)"]
     )  # fmt: skip
 
 

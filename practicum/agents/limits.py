@@ -1,4 +1,5 @@
-"""Settings of agents with tools. They are in a separate module, so that reading a run's settings imports no agent."""
+"""Settings of agents with tools. They are in a separate module, so that code that reads a run's settings does not
+import an agent."""
 
 from __future__ import annotations
 
@@ -11,5 +12,5 @@ TOOL_TIMEOUT = 20.0
 """Timeout (s) of a tool call, and of opening or closing the environment."""
 
 GuardTools = Literal["off", "refuse", "ask"]
-"""Handling of a tool call with text that only entries below the trust level `own` contain: make it (`off`), refuse it
-(`refuse`), or ask for approval (`ask`)."""
+"""Handling of a tool call with text that only entries below the trust level `own` contain: make the call (`off`),
+refuse the call (`refuse`), or ask for approval (`ask`)."""

@@ -1,4 +1,5 @@
-"""A network of agents that divides a task, solves the parts, criticises them and aggregates (MAEL, section 2.1).
+"""A network of agents that divides a task, solves the parts, criticises the solutions of the parts, and aggregates the
+solutions (MAEL, section 2.1).
 
 This module only defines the procedure: the questions to each agent, their order, and their concurrency. The function
 `decide` answers a question, so the procedure depends neither on models nor on experience.
@@ -33,10 +34,10 @@ FAILURES = (AgentError, OutputError, ProviderError)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Question to one agent. `kind`: kind of step. `state`: the text it acts on. `task`: id of the (sub)task: "" is the
-    whole task, "2" its second part, "2.1" the first part of that part. `again`: ids of the parts, from the
-    whole task down to this part, that a second agent tries because the first agent failed. `colleagues`: agents that
-    may get the parts of a plan."""
+    """Question to one agent. `kind`: kind of step. `state`: the text that the agent works on. `task`: id of the
+    (sub)task: "" is the whole task, "2" the second part of the whole task, "2.1" the first part of part 2. `again`: ids
+    of this part and of the parts that contain it, only those on which a second agent works because the first agent
+    failed. `colleagues`: agents that may get parts if the question asks for a plan."""
 
     kind: Kind
     agent: str
@@ -62,8 +63,8 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Completed step, which becomes an experience when it has a reward. `to`: agents that got the parts of a plan, in
-    the order of the parts; empty if the plan was discarded."""
+    """Completed step: a question and its answer. A move becomes an experience when it gets a reward. `to`: if the
+    answer is a plan, the agents that got its parts, in the order of the parts; empty if the plan was discarded."""
 
     question: Question
     answer: StepOutput
@@ -82,8 +83,8 @@ class TaskPart:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """(Sub)task and the agent that works on it. `above`: agents that divided the task down to this part. `again`: as in
-    `Question`."""
+    """(Sub)task and the agent that works on it. `above`: agents that divided the whole task and then each part that
+    contains this part. `again`: as in `Question`."""
 
     agent: str
     task: str
@@ -98,9 +99,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Answer and the moves that led to it, in the order of places. `rounds`: largest number of rounds of critique of a
-    part. `error`: reason for a missing answer. `lost`: whether a failure of the model was the reason. `refused`:
-    whether the provider refused only this request."""
+    """Answer to a (sub)task (`text`), and the moves that led to the answer, in the order of places. `rounds`: largest
+    number of rounds of critique of a part. `error`: reason why the answer is missing, or empty. `lost`: whether the
+    reason is a failure of a model, not of an agent. `refused`: whether the reason is that the provider refused this
+    request, while other requests may succeed."""
 
     text: str
     moves: tuple[Move, ...]
@@ -121,7 +123,7 @@ class Network(Generic[R]):
     depth: int = 1
 
     async def solve(self, task: str, run: R) -> Solution:
-        """Solve a task. The agent with the highest closeness centrality gets it first."""
+        """Solve a task. The agent with the highest closeness centrality gets the task first."""
         return await self._work(Assignment(self.team.entry, task), run)
 
     async def _work(self, assignment: Assignment, run: R) -> Solution:
@@ -152,7 +154,7 @@ class Network(Generic[R]):
         self, whole: Assignment, parts: Sequence[TaskPart], helpers: Sequence[str], moves: list[Move], run: R
     ) -> Solution:
         """Solve all parts concurrently, each after the parts it needs, then aggregate the results. If the agent of a
-        part fails, the next agent in `helpers` tries once."""
+        part fails, the next agent in `helpers` tries the part once."""
         loop = asyncio.get_running_loop()
         solved: list[asyncio.Future[Solution]] = [loop.create_future() for _ in parts]
 
@@ -166,7 +168,8 @@ class Network(Generic[R]):
                 other = helpers[(helpers.index(part.agent) + 1) % len(helpers)]
                 solution = await self._solve_part(whole, part, other, run)
             except BaseException as error:
-                # Parts that wait for this part fail too. Reading the exception marks it as retrieved.
+                # Parts that wait for this part fail too. If no part waits, asyncio would report that the exception was
+                # never retrieved, so retrieve it here.
                 solved[n].set_exception(error)
                 solved[n].exception()
                 raise
@@ -189,8 +192,8 @@ class Network(Generic[R]):
         return Solution(aggregated.text, tuple(moves), rounds)
 
     async def _solve_part(self, whole: Assignment, part: Assignment, other: str, run: R) -> Solution:
-        """Have a neighbour solve a part, and refine its solution. If the neighbour fails, the neighbour `other` tries
-        once."""
+        """Solve a part with the agent in `part`, then refine the solution. If this agent fails, the agent `other` tries
+        the part once."""
         solution = await self._work(part, run.at(part.agent))
         if solution.error and other != part.agent:
             first, part = solution, replace(part, agent=other, again=(*part.again, part.id))
@@ -200,8 +203,8 @@ class Network(Generic[R]):
         return solution if solution.error else await self._refine(whole, part, solution, run)
 
     async def _refine(self, whole: Assignment, part: Assignment, solution: Solution, run: R) -> Solution:
-        """Criticise and refine the solution of a part until it is adequate, a failure occurs, or the rounds are used
-        up."""
+        """Criticise and refine the solution of a part until the critique accepts it, an agent fails, or the rounds are
+        used up."""
         moves, text, round = list(solution.moves), solution.text, 0
         critic = replace(part, agent=whole.agent)
         for round in range(1, self.rounds + 1):

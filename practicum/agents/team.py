@@ -24,8 +24,8 @@ SHAPES = ("complete", "ring", "star", "chain", "random")
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """Agent of a team. `role`: description of its role in its prompts. `model`: name of its model, or empty for the
-    team's model."""
+    """Agent of a team. `role`: description of the agent's role, for the agent's prompts. `model`: name of the agent's
+    model, or empty for the model of the team."""
 
     name: str
     role: str = ""
@@ -35,7 +35,7 @@ class TeamMember:
 @dataclass(frozen=True)
 class AgentTeam:
     """Members of a team. `edges`: pairs of names of agents that may hand each other work. Raise UsageError if the
-    team has no members, if two names only differ in case or spaces, if a link names an unknown agent, or if the graph
+    team has no members, if two names only differ in case or spaces, if an edge names an unknown agent, or if the graph
     is not connected."""
 
     members: tuple[TeamMember, ...]
@@ -77,7 +77,7 @@ class AgentTeam:
     @cached_property
     def entry(self) -> str:
         """The agent that gets each task first: the agent with the highest closeness centrality, that is the smallest
-        sum of distances to the others. Ties are resolved by name."""
+        sum of distances to the other agents. Of agents with equal sums, the first by name is taken."""
         return min(self.links, key=lambda name: (sum(distances(name, self.links).values()), name))
 
     def neighbours(self, name: str) -> list[str]:
@@ -89,7 +89,7 @@ class AgentTeam:
         return next(member for member in self.members if member.name == name)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON object that `load_team` reads. It is the same for equal teams."""
+        """Return the team as the JSON object that `load_team` reads. Equal teams have equal objects."""
         return {"agents": [asdict(member) for member in self.members], "links": [list(e) for e in sorted(self.edges)]}
 
 
@@ -141,7 +141,7 @@ def _read_graphml(path: Path) -> dict[str, Any]:
     root = ElementTree.parse(path).getroot()
     graph = root.find("{*}graph")
     if graph is None:
-        raise ValueError("it has no graph")
+        raise ValueError("the file has no graph")
     names = {key.get("id"): key.get("attr.name") for key in root.findall("{*}key")}
     nodes = [
         {**{str(names.get(d.get("key"))): d.text or "" for d in node.findall("{*}data")}, "id": node.attrib["id"]}
@@ -153,11 +153,11 @@ def _read_graphml(path: Path) -> dict[str, Any]:
 
 def _from_json(value: Any) -> AgentTeam:
     if not isinstance(value, Mapping):
-        raise ValueError("it must be an object with 'agents' and 'links'")
+        raise ValueError("a team must be an object with 'agents' and 'links'")
     if "nodes" in value:
         value = _named(value["nodes"], value.get("links", value.get("edges", [])))
     if "agents" not in value:
-        raise ValueError(f"it has no 'agents' (its keys are: {', '.join(value) or 'none'})")
+        raise ValueError(f"the object has no 'agents' (its keys are: {', '.join(value) or 'none'})")
     members = []
     for agent in value["agents"]:
         if not isinstance(agent, Mapping):
@@ -172,13 +172,14 @@ def _from_json(value: Any) -> AgentTeam:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether the name of an agent is valid: one line, because the name of the agent's pool contains it."""
+    """Return whether the name of an agent is valid: one line, because the name of the agent's pool of experiences
+    contains the agent's name."""
     return bool(name.strip()) and len(lines(name)) == 1
 
 
 def _named(nodes: Iterable[Mapping[str, Any]], links: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Convert node-link data to agents and links by name. The name of an agent is the name of its node, or else the id
-    of its node."""
+    """Convert node-link data to agents and links by name. The name of an agent is the field `name` of its node; without
+    this field, the id of its node."""
     agents: dict[str, dict[str, Any]] = {}
     for node in nodes:
         id = str(node["id"])

@@ -1,8 +1,9 @@
 """An agent with tools: it thinks, acts and observes in turns, until it finishes or has used all turns.
 
-It uses the loop of ReAct (Yao et al., 2023, section 2), with one model call per turn. Order of the prompt: the run's
-instructions, how to work, the tools, the playbook's pages, earlier turns, the task, then each action with its
-observation. So each prompt extends the previous prompt by one exchange, and a prefix cache only computes the new part.
+The agent uses the loop of ReAct (Yao et al., 2023, section 2), with one model call per turn. Order of the prompt: the
+run's instructions, the rules of work in turns, the tools, the playbook's pages, solved tasks as turns, the task, then
+each action with its observation. So each prompt extends the previous prompt by one exchange, and a prefix cache only
+computes the new part.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from practicum.models.prompting import json_schema
 
 MAX_TEXT = 1000
 MAX_ITEMS = 20
-"""Limits for small models on a tool's arguments, if its schema has no limits: characters of a text, and items of a
-list. A small model under schema-constrained decoding fills an unlimited field until it is cut off."""
+"""Limits for small models on the arguments of a tool, if the tool's schema has no limits: characters of a text, and
+items of a list. Under schema-constrained decoding, a small model fills an unlimited field until the answer is cut
+off."""
 
 MAX_ANSWER = 300
-"""Maximum characters of a small model's answer. After its work is done, a small model repeats a sentence up to the
+"""Maximum characters of a small model's answer. When its work is done, a small model repeats a sentence until this
 limit, and copies such repetitions from the examples in its prompt."""
 
 
@@ -44,7 +46,7 @@ class ToolsAgent:
     `tool_timeout`: timeout (s) of each tool call, and of opening and closing the environment; a function that times out
     keeps running. `max_observation`: maximum characters of an observation for small models. `guard_tools`: handling of
     calls with text that only untrusted entries contain (see `agents.guard`). `approve`: function that decides about
-    such calls if `guard_tools` is `ask`; without it, they are refused."""
+    such calls if `guard_tools` is `ask`; without this function, such calls are refused."""
 
     source: object
     name: str
@@ -95,7 +97,7 @@ class ToolsAgent:
         for turn in range(1, self.max_turns + 1):
             at = run.at(f"turn {turn}")
             if 1 < turn == self.max_turns:
-                withheld = {*schemas}  # a model that acts in the last turn has no answer
+                withheld = {*schemas}  # only FINISH remains: an action in the last turn would leave no answer
             try:
                 reply: Any = await at.ask("agent", prompt, turn_form, form=_without(schema, withheld))
             except WindowError as problem:
@@ -172,9 +174,9 @@ def guarded(guard_tools: GuardTools) -> str:
 def _turn_forms(
     tools: str, choices: tuple[str, ...], asked: tuple[bool, bool, bool], profile: Profile
 ) -> tuple[type[Output], dict[str, Any], type[Output]]:
-    """Return the form of a turn, its JSON schema, and the form of the end. `tools`: JSON object with the schema of each
-    tool's arguments. The result contains these schemas unchanged, except for limits for small models. `asked`: whether
-    the agent cites entries, annotates entries, and makes notes."""
+    """Return the form of a turn, the JSON schema of a turn, and the form of the arguments of FINISH. `tools`: JSON
+    object with the schema of each tool's arguments. The schema of a turn contains these schemas unchanged, except for
+    changes for small models. `asked`: whether the agent cites entries, annotates entries, and makes notes."""
     citing, annotated, noting = asked
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
     text = Annotated[str, MaxChars(MAX_ANSWER)] if profile == "small" else str
@@ -189,8 +191,8 @@ def _turn_forms(
             finish.model_validate(action[FINISH])
         return action
 
-    # Ask for the used entries before the thought and the action that depend on them. The schema requires the list, the
-    # form does not.
+    # Ask for the used entries before the thought and the action that depend on them. The schema requires the list of
+    # used entries; the form also accepts a reply without the list.
     fields: dict[str, Any] = {"used": (CITING["used"][0], Field(default=[], description=CITED))} if citing else {}
     fields["thought"] = (Annotated[str, MaxChars(240)], Field(description=THOUGHT.text(profile)))
     fields["action"] = (Annotated[dict[str, Any], AfterValidator(check)], ...)
@@ -202,7 +204,7 @@ def _turn_forms(
 
 
 def _without(schema: dict[str, Any], tools: set[str]) -> dict[str, Any]:
-    """Return the schema of a turn without these tools."""
+    """Return the schema of a turn in which these tools cannot be called."""
     fields = schema["properties"]
     branches = [branch for branch in fields["action"]["anyOf"] if not tools & branch["properties"].keys()]
     return {**schema, "properties": {**fields, "action": {"anyOf": branches}}}
@@ -225,8 +227,8 @@ def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _for_small_models(schema: Any) -> Any:
-    """Return a schema with limits for each unlimited text and list, and with nullable arguments required, because a
-    small model omits all optional arguments."""
+    """Return a schema with limits for each unlimited text and list. Optional arguments that may be null become
+    required, because a small model omits all optional arguments."""
     if isinstance(schema, list):
         return [_for_small_models(part) for part in schema]
     if not isinstance(schema, dict):
@@ -244,7 +246,7 @@ def _for_small_models(schema: Any) -> Any:
 
 
 def _may_be_null(schema: dict[str, Any]) -> bool:
-    """Return whether null means the same as omitting the argument."""
+    """Return whether an argument may be null, and null means the same as omitting the argument."""
     return {"type": "null"} in schema.get("anyOf", ()) and schema.get("default", "") is None
 
 
@@ -264,7 +266,8 @@ The tools:
 
 NEXT = "If that was all the task asks, finish now, without checking it again. Else take the next step."
 AGAIN = "You did exactly this before, so it brings nothing new. Finish now if the task is done, or do something else."
-"""Text after each observation. Without it, small models repeat or check their work until they have used all turns."""
+"""Texts after an observation. Without such a text, small models repeat or check their work until they have used all
+turns."""
 LAST = "One turn is left: finish now, with what you have."
 
 REFUSED = (

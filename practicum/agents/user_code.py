@@ -36,12 +36,13 @@ class UserCode:
         except Exception as error:
             if clock.expired():
                 raise AgentError(
-                    "agent.timeout", f"{self.name} was not ready within the {self.seconds:g} s of `tool_timeout`"
+                    "agent.timeout", f"{self.name} did not return within {self.seconds:g} s (`tool_timeout`)"
                 ) from error
             raise AgentError("agent.failed", f"{self.name} raised {type(error).__name__}: {error}") from error
 
     async def enter(self, value: Any, stack: AsyncExitStack) -> Any:
-        """Enter a context manager, and exit it with the stack. Return any other value unchanged."""
+        """Enter a value that is a context manager, have the stack exit it, and return the result of entering. Return
+        any other value unchanged."""
         for enter, leave in (("__aenter__", "__aexit__"), ("__enter__", "__exit__")):
             if hasattr(value, enter):
                 entered = await self.call(getattr(value, enter))

@@ -56,7 +56,7 @@ def current_block() -> _Block | None:
 
 
 def set_interaction(interaction: str | None) -> None:
-    """Set the id of the last interaction; None for a call that is not an interaction."""
+    """Set the id of the last interaction (see `interaction`); None if the last call did not become an interaction."""
     if (current := current_block()) is None:
         _last.set(interaction)
     else:
@@ -71,7 +71,7 @@ def interaction() -> str | None:
 
 
 class _Block:
-    """Base class of blocks. `outcome`: the answer to the report; None: no report was stored."""
+    """Base class of blocks. `outcome`: answer to the block's report, after its end; None if no report was stored."""
 
     def __init__(self, link: Link, session: str | None, user: str | None) -> None:
         self._outer = outer = current_block()
@@ -84,8 +84,8 @@ class _Block:
 
     def report(self, **fields: Unpack[ReportFields]) -> None:
         """Set fields of the report about this block. The block sends the report at its end and waits until the
-        report is stored. If the block has a user, the report counts as that user's. Raises UsageError for an invalid
-        report."""
+        report is stored. If the block has a user, the report counts as a report of this user. Raises UsageError for an
+        invalid report."""
         require_report(fields)
         self._report.update(fields)
 
@@ -125,16 +125,16 @@ class _Block:
 
 class SessionBlock(_Block):
     """A session, such as a conversation or a ticket. The score of a report counts for all answers of the session; the
-    rest of the report is about the last answer."""
+    other fields of the report are about the last answer."""
 
 
 class TaskBlock(_Block):
     """A task of an agent that builds its prompt itself.
 
-    `context`: learned text for the prompt, from the version `version`. `entries`: ids of entries that were looked up,
-    with their similarities. `corrections`: numbers of corrections that were looked up (5 for `c5`). Set `answer` to the
-    answer of the agent; its text is stored. If the context does not arrive in time, `context` is empty, `interaction`
-    is None, and reports are dropped.
+    `context`: learned text for the prompt, from the version `version`. `entries`: ids of the entries that were found
+    for the input, with their similarities to the input. `corrections`: numbers of the corrections that were found (5
+    for `c5`). Set `answer` to the answer of the agent, which is then stored as text. If the context does not arrive in
+    time, `context` is empty, `interaction` is None, and reports are dropped.
     """
 
     def __init__(self, link: Link, input: str, session: str | None, user: str | None) -> None:
@@ -182,7 +182,7 @@ class TaskBlock(_Block):
 
 
 def require_name(field: str, name: str | None) -> str | None:
-    """Return the name of a session or a user. Raises UsageError if it cannot be sent in a header."""
+    """Return the name of a session or a user, unchanged. Raises UsageError if the name cannot be sent in a header."""
     if name is not None and not (name.isascii() and name.isprintable() and len(name) <= MAX_NAME and name.strip()):
         raise UsageError(
             "request.malformed",

@@ -1,8 +1,8 @@
 """Wrapped clients of OpenAI's and Anthropic's SDKs, whose requests go over a link.
 
-The SDKs use httpx2, older versions httpx. Both have the same interface, but their objects cannot be mixed. Therefore
-this module creates objects of the library that the wrapped client uses. The HTTP client of the wrapped client still
-sends the requests, with its proxies, certificates and limits.
+The SDKs use httpx2; older versions of the SDKs use httpx. Both libraries have the same interface, but their objects
+cannot be mixed. Therefore this module creates objects of the library that the wrapped client uses. The HTTP client of
+the original client still sends the requests, with its proxies, certificates and limits.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ def protocol_of(request: Any) -> Kind | None:
 
 
 def library(thing: object) -> ModuleType:
-    """Return the module that an object comes from, httpx2 or httpx. Raises UsageError for other objects."""
+    """Return the library that an object comes from, httpx2 or httpx. Raises UsageError for objects of other
+    libraries."""
     for base in type(thing).__mro__:
         if (name := base.__module__.partition(".")[0]) in ("httpx2", "httpx"):
             return sys.modules[name]
     raise UsageError(
         "client.unsupported",
-        f"{type(thing).__name__} is not an object of httpx2 or httpx: pass a client that uses one of them",
+        f"{type(thing).__name__} is not an object of httpx2 or httpx: pass a client that uses httpx2 or httpx",
     )
 
 
 def wrap(sdk_client: C, link: Link) -> C:
-    """Return a copy of an SDK client whose requests go over a link. Raises UsageError for other objects."""
+    """Return a copy of an SDK client. The requests of the copy go over a link. Raises UsageError if the object is not a
+    client of OpenAI's or Anthropic's SDK."""
     sdk: Any = sdk_client
     if not hasattr(sdk, "with_options") or not hasattr(sdk, "_client"):
         raise UsageError(
             "client.unsupported",
-            f"{type(sdk).__name__} cannot be wrapped: pass a client of openai or anthropic, such as OpenAI(). For a "
-            "framework, pass it a wrapped client, or the HTTP client from `http_client()`",
+            f"{type(sdk).__name__} cannot be wrapped: pass a client of openai or anthropic, such as OpenAI(). If you "
+            "use a framework, give the framework a wrapped client, or the HTTP client from `http_client()`",
         )
     copy: C = sdk.with_options(http_client=client_over(sdk._client, link))
     return copy
@@ -92,7 +94,8 @@ class _Transport:
 
     async def _carry(self, request: Any, send: Send, wait: Wait) -> Any:
         if path_suffix(request):
-            # If this call does not become an interaction, a report on it must not go to the previous interaction.
+            # If this call does not become an interaction, a report on this call must not go to the previous
+            # interaction.
             set_interaction(None)
         return await self._link.carry(request, send, wait)
 

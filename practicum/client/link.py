@@ -1,8 +1,8 @@
 """Link from a program to a space: a thread with a separate event loop, for sync and async programs.
 
 Operations are sent over a transport. `ServiceLink` and `StoreLink` send the requests of wrapped clients in different
-ways. The same coroutines serve sync and async programs: they wait with a function that the caller passes. If this
-function blocks, the coroutine never suspends (see `drive`).
+ways. The same coroutines serve sync and async programs: a coroutine waits by a function that the caller passes (see
+`Wait`). If this function blocks, the coroutine never suspends (see `drive`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Link(ABC):
         return self._submit(work).result()
 
     async def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        """Call `run`. This is the `Wait` of sync programs, for coroutines that `drive` executes."""
+        """Call `run`. Sync programs pass this method as `Wait` to coroutines that `drive` executes."""
         return self.run(work)
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -111,7 +111,7 @@ class Link(ABC):
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if self._closed:
             work.close()
-            raise StoreError("space.closed", "the space is closed: open it again with practicum.client.open")
+            raise StoreError("space.closed", "the space is closed: open the space again with practicum.client.open")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 

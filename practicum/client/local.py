@@ -19,7 +19,8 @@ EXIT_TIMEOUT = 20.0
 """Timeout for pending writes at the end of the program (s)."""
 
 _REWRITTEN = ("content-length", "accept-encoding")
-"""Headers whose values do not fit a request with learned text, and are replaced."""
+"""Headers that are replaced when learned text is added to a request: the length changes, and the answer must not be
+compressed."""
 
 
 class StoreLink(Link):
@@ -71,7 +72,7 @@ class StoreLink(Link):
             id, headers_in = new_id(), {name.lower().encode(): value for name, value in request.headers.multi_items()}
             shown = await wait(self._service.show(self.transport.space, parsed, Caller(id, session, user, headers_in)))
             if shown is None:
-                # The service has logged the reason.
+                # Nothing can be shown. The service has logged the reason.
                 return await send(request)
             headers = [pair for pair in request.headers.multi_items() if pair[0].lower() not in _REWRITTEN]
             # The answer is recorded while the caller reads it, so it must not be compressed.

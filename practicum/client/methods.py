@@ -1,4 +1,4 @@
-"""Operations of a space as methods of its client: `await space.report(...)`, or `space.report_sync(...)` in sync
+"""Operations of a space as methods of `SpaceClient`: `await space.report(...)`, or `space.report_sync(...)` in sync
 programs. The types of these methods are in `methods.pyi`, which is generated from the table of operations.
 """
 
@@ -15,10 +15,11 @@ SYNC = "_sync"
 
 
 class OperationMethods:
-    """One method for each operation, with the fields of its form as parameters.
+    """One method for each operation, with the fields of the operation's form as parameters.
 
-    A method also takes the caller's `session` and `user`. If the form has a field with one of these names, the
-    parameter is that field. Raises UsageError if the operation is refused, and StoreError if it fails."""
+    Each method also takes the parameters `session` and `user`, which identify the caller. If the form has a field
+    `session` or `user`, the parameter with this name sets the field instead. The methods raise UsageError if the
+    operation is refused, and StoreError if the operation fails."""
 
     _link: Link
 
@@ -32,7 +33,7 @@ class OperationMethods:
         def work(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             if len(args) > min(len(fields), 1):
                 raise TypeError(
-                    f"{name} takes {', '.join(fields) or 'no fields'}: pass all except the first by keyword"
+                    f"{name} takes {', '.join(fields) or 'no fields'}: pass all fields except the first by keyword"
                 )
             values = {**dict(zip(fields, args, strict=False)), **kwargs}
             caller = {one: require_name(one, values.pop(one, None)) for one in ("session", "user") if one not in fields}

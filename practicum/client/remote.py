@@ -14,7 +14,7 @@ _OF_A_KEY = ("authorization", "x-api-key", "api-key")
 
 
 class ServiceLink(Link):
-    """Link to a service. `pass_key`: model requests keep the key of the provider."""
+    """Link to a service. `pass_key`: whether model requests that are sent to the service keep the provider's key."""
 
     transport: ServiceTransport
 
@@ -31,7 +31,7 @@ class ServiceLink(Link):
         try:
             response = await send(redirected)
         except (http.ConnectError, http.ConnectTimeout) as error:
-            # The service did not receive the request, because no connection was made: it is not sent twice.
+            # No connection was made, so the service did not receive the request, and the provider gets it only once.
             self.warn("requests sent directly to the provider", f"cannot connect to {self.transport.base}: {error}")
             return await send(request)
         if id := response.headers.get("x-practicum-interaction"):

@@ -32,12 +32,13 @@ def open(
 
     `space`: name of the space (default: the first space of the service, or "default" in a store).
 
-    For a service: `key`: key of the service. `pass_key`: wrapped clients also send the key of the provider, for a
-    service with --pass-key.
+    For a service: `key`: key of the service. `pass_key`: whether wrapped clients also send the provider's key, which a
+    service with --pass-key needs.
 
-    For a store: `learner`: model that learns in the background, such as openai:gpt-4.1-mini; None: corrections take
-    effect, and nothing else is learned. `trust_users`: trust questions of end users like your own tasks.
-    `trust_tools`: trust results of tools. Otherwise, lessons from such text wait for `practicum review`.
+    For a store: `learner`: model that learns in the background, such as openai:gpt-4.1-mini; without a learner,
+    reported corrections take effect, but nothing else is learned. `trust_users`: whether to trust questions of end
+    users like your own tasks. `trust_tools`: whether to trust results of tools. Lessons from text that is not trusted
+    wait for `practicum review`.
 
     Raises UsageError for arguments that cannot be combined, and StoreError if the store cannot be opened. A service is
     not contacted before the first request.
@@ -48,7 +49,7 @@ def open(
                 option = name.replace("_", "-")
                 raise UsageError(
                     "settings.unused",
-                    f"`{name}` is for a store: for a service, start it with practicum serve --{option}",
+                    f"`{name}` is only for a store in a folder: start the service with practicum serve --{option}",
                 )
         return SpaceClient(ServiceLink(ServiceTransport(where, space, key, pass_key=pass_key), pass_key=pass_key))
     if re.fullmatch(r"[A-Za-z0-9.-]+:[0-9]{1,5}(/.*)?", str(where)):
@@ -58,7 +59,7 @@ def open(
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",
-            f"`key` and `pass_key` are for a service: {str(where)!r} is a folder. Pass the URL of the service "
+            f"`key` and `pass_key` are only for a service, but {str(where)!r} is a folder: pass the URL of the service "
             "(http://host:port)",
         )
     return SpaceClient(StoreLink(StoreTransport(
@@ -79,12 +80,13 @@ class SpaceClient(OperationMethods):
         return self._link.counts
 
     def task(self, input: str, *, user: str | None = None, session: str | None = None) -> TaskBlock:
-        """Return a task, for `async with` or `with`: the task has the context for the prompt, and takes the answer and
-        a report."""
+        """Return a block for a task, for `async with` or `with`. The block has the context for the prompt, and takes
+        the answer and a report."""
         return TaskBlock(self._link, input, session, user)
 
     def session(self, session: str, *, user: str | None = None) -> SessionBlock:
-        """Return a session, for `async with` or `with`: all calls of wrapped clients in the block belong to it."""
+        """Return a block for a session, for `async with` or `with`. All calls of wrapped clients in the block belong to
+        the session."""
         return SessionBlock(self._link, session, user)
 
     def wrap(self, sdk_client: C) -> C:

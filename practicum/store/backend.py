@@ -21,26 +21,27 @@ class Lease(Protocol):
     """Exclusive right of one process to write what a space learns."""
 
     token: int
-    """Number that increases with each holder. Writes of an earlier holder are refused."""
+    """Number that increases each time a process takes the lease. Writes with an earlier number are refused."""
 
     @property
     def is_lost(self) -> bool:
         """Whether the connection that holds the lease has ended, as far as known without a query."""
 
     def renew(self) -> None:
-        """Take the lease again if its connection was lost. Raises RunBusy if another process has it now, StoreAway if
-        the database cannot be reached."""
+        """Take the lease again if its connection was lost. Raises RunBusy if another process has the lease now,
+        StoreAway if the database cannot be reached."""
 
     def close(self) -> None:
         """Release the lease."""
 
 
 class Sessions(Protocol):
-    """Version that each session sees, the same on all nodes."""
+    """The versions that sessions see. All nodes show the same version to a session."""
 
     async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
-        """Return the version of a session: the stored version, or `version` if the session has none yet or its version
-        is `dead`. Returns None if the database does not answer within `late` seconds, or if the space was deleted."""
+        """Return the stored version of a session. If no version is stored, or if the stored version is `dead`, store
+        `version` and return it. Returns None if the database does not answer within `late` seconds, or if the space was
+        deleted."""
 
     def close(self) -> None:
         """Release all resources."""
@@ -50,18 +51,18 @@ class Backend(Protocol):
     """An open database. Database errors are raised as StoreError unless noted."""
 
     name: str
-    """Name in messages: the folder of a file, or the URL without its password."""
+    """Name of the database in messages: the folder of its file, or its URL without the password."""
     engine: Engine
     shared: bool
     """Whether other machines also write to the database."""
     index: str
     """Kind of index for spaces with many entries, as registered in `practicum.indexes`."""
     patience: float
-    """Time for which writes of learning wait for a database that cannot be reached (s)."""
+    """Maximum time for which rows of learning wait for a database that cannot be reached (s)."""
 
     def rows(self, query: Any, waits: bool) -> list[Any]:
-        """Return the rows of a query, as named tuples. `waits`: wait for a database that cannot be reached at the
-        moment."""
+        """Return the rows of a query, as named tuples. `waits`: whether to wait if the database cannot be reached at
+        the moment."""
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """Open a transaction that may write. Raises the errors of the database unchanged."""
@@ -76,21 +77,24 @@ class Backend(Protocol):
         """Return the seconds since 1970, by the clock that all nodes share."""
 
     def failure(self, doing: str, error: Exception) -> StoreError:
-        """Convert an error while `doing` ("read" or "write to") into a StoreError with advice."""
+        """Convert an error of the database into a StoreError with advice. `doing` is the operation that failed: "read"
+        or "write to"."""
 
     def stops_all(self, error: BaseException) -> bool:
-        """Whether all other writes would fail too: the database is unreachable, full, read-only or damaged."""
+        """Whether an error of one write means that all writes fail: the database is unreachable, full, read-only or
+        damaged."""
 
     def is_deadlock(self, error: BaseException) -> bool:
         """Whether the database ended a transaction because of a deadlock."""
 
     def changes(self, space: str, *, fresh: bool = True) -> int:
         """Return a number that differs after each change of the content that a space shows. Takes some microseconds. On
-        a server, the old number may be returned for a moment after a write. Without `fresh`, the database is not asked,
-        so the number may be as old as the last call with `fresh`, for any space."""
+        a server, the old number may be returned for a moment after a write. Without `fresh`, no query is made: the
+        number is as old as the last call with `fresh` for any space of the database."""
 
     def lease(self, space: str, files: Path) -> Lease:
-        """Take the lease of a space, whose files are in this folder. Raises RunBusy if another process has it."""
+        """Take the lease of a space. `files` is the folder with the files of the space. Raises RunBusy if another
+        process has the lease."""
 
     def is_leased(self, space: str, files: Path) -> bool:
         """Whether another process has the lease of a space."""
@@ -99,21 +103,22 @@ class Backend(Protocol):
         """Run the block on one node at a time; other nodes that enter a block with this name wait."""
 
     def serve(self) -> AbstractContextManager[None]:
-        """Mark the database as served during the block. Raises RunBusy if another process serves from the folder."""
+        """Mark the database as served during the block. Raises RunBusy if another process serves the same database
+        file."""
 
     def is_served(self) -> bool:
-        """Whether another process serves spaces of the database, or may do so."""
+        """Whether another process serves spaces of the database. Also True if this cannot be known, as on a server."""
 
     def sessions(self, seconds: float) -> Sessions | None:
-        """Return the versions of sessions, which all nodes share. A version is kept for `seconds` after the last
-        request of its session. None if only one process can serve."""
+        """Return the store of the versions that sessions see. A version is kept for `seconds` after the last request of
+        its session. Returns None if only one process can serve the database."""
 
     def scrub(self) -> None:
-        """Overwrite deleted rows, as far as the database can. Raises StoreError if another process keeps bytes of
-        these rows."""
+        """Overwrite deleted rows, as far as the database can. Raises StoreError if bytes of deleted rows remain because
+        another process reads the database."""
 
     def drop_index(self, db: Connection, space: str) -> None:
-        """Delete the database's index of a space, if it exists."""
+        """Delete the index of a space, if the index is stored in the database."""
 
     def release(self) -> None:
         """Free the cache of the database."""
@@ -132,7 +137,8 @@ class StoreKind(Protocol):
         """Return the URL without its password, for storage and display."""
 
     def open(self, url: URL, *, create: bool) -> Backend:
-        """Open the database at a URL. `create` creates its tables, or migrates them."""
+        """Open the database at a URL. `create`: whether to create missing tables, and to migrate tables of an earlier
+        format."""
 
 
 STORES: Group[StoreKind] = Group("practicum.stores", "store", implements(StoreKind))

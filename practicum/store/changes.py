@@ -13,17 +13,19 @@ from practicum.core.edits import Entry
 from practicum.store.versions import diff_contexts
 
 MOST_WORDS = 2_000
-"""Maximum words of a text in which changed words are marked. Longer texts would take seconds."""
+"""Maximum length (words, spaces and signs) of a text in which changed words are marked. The comparison of longer texts
+would take seconds."""
 
 IN_TEXT = ("answer", "steps", "comment")
-"""Fields of an entry's data that `Entry.solved` includes."""
+"""Fields of an entry's data that are part of the text `Entry.solved`."""
 
 Piece = tuple[str, bool]
 """Part of a text, and whether it is marked as changed."""
 
 
 def marked(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
-    """Split both texts into pieces, and mark words that the other text does not have."""
+    """Split both texts into pieces. In each text, mark the pieces that the other text does not have in the same
+    place."""
     before, after = (re.findall(r"\s+|\w+|[^\w\s]", text) for text in (old, new))
     if max(len(before), len(after)) > MOST_WORDS:
         return [(old, False)], [(new, False)]
@@ -37,7 +39,8 @@ def marked(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
 
 @dataclass(frozen=True)
 class EntryChange:
-    """An entry that was added (`old` is None), removed (`new` is None) or changed, with both texts in pieces."""
+    """An entry that was added (`old` is None), removed (`new` is None) or changed. `minus` are the pieces of the old
+    text, `plus` the pieces of the new text."""
 
     old: Entry | None
     new: Entry | None
@@ -58,7 +61,8 @@ class EntryChange:
 
     @property
     def fields(self) -> list[tuple[str, Any, Any]]:
-        """Changed texts and numbers in the data that `Entry.solved` does not include, as (name, old, new)."""
+        """Changed fields of the entry's data, as (name, old, new): only texts and numbers, and no fields of
+        IN_TEXT."""
         old, new = (entry.data if entry is not None else {} for entry in (self.old, self.new))
         names = [name for name in {**old, **new} if name not in IN_TEXT and old.get(name) != new.get(name)]
         return [
@@ -68,15 +72,15 @@ class EntryChange:
 
 
 def changes(old: Context, new: Context) -> list[EntryChange]:
-    """Return the changes from one context to another, in the order of birth of the entries."""
+    """Return the changes from one context to another, oldest entry first."""
     return in_pieces(*diff_contexts(old, new))
 
 
 def in_pieces(
     added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> list[EntryChange]:
-    """Return a difference of contexts as changes, in the order of birth of the entries. The text of a solved task
-    includes its answer."""
+    """Convert the difference of two contexts into changes, oldest entry first. The text of a solved task includes its
+    answer."""
     all_changes = [EntryChange(None, e, plus=[(e.solved, False)]) for e in added]
     all_changes += [EntryChange(e, None, minus=[(e.solved, False)]) for e in removed]
     all_changes += [EntryChange(before, after, *marked(before.solved, after.solved)) for before, after in changed]

@@ -34,7 +34,7 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Result of a copy: the number of rows by table, the last version and its number of entries."""
+    """Result of a copy: the number of rows by table, the last version, and the number of entries in this version."""
 
     rows: dict[str, int]
     version: int
@@ -44,8 +44,8 @@ class Copied:
 def copy_run(source: Store, folder: Path, url: str | None = None, name: str | None = None) -> Copied:
     """Copy a space into a new folder or, with `url`, into a PostgreSQL database (see `Store.create`).
 
-    The copy is read back and compared. If it differs, it is removed, and StoreError is raised. Caches are not copied,
-    because they can be rebuilt.
+    The copy is read back and compared with the source. If they differ, the copy is removed, and StoreError is raised.
+    Caches are not copied, because they can be rebuilt.
     """
     had_folder = folder.exists()
     try:
@@ -56,7 +56,7 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
                 if _digest_of_context(source) != _digest_of_context(target):
                     raise StoreError(
                         "store.copy_failed",
-                        f"the copy of {source.folder} has a different last context, so it was removed: try again",
+                        f"the copy of {source.folder} has a different last context, so the copy was removed: try again",
                     )
             except BaseException:
                 target.remove()
@@ -72,8 +72,8 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
 
 
 def _copied(source: Store, target: Store) -> dict[str, int]:
-    """Copy the rows of a space. Returns the number of rows in each table of the copy. Raises StoreError if the
-    copied rows differ."""
+    """Copy the rows of a space. Returns the number of rows in each table of the copy. Raises StoreError if the rows of
+    the copy differ from the rows of the source."""
     with _transaction(source) as read:
         with _transaction(target) as write:
             sent = {table.name: _copy(read, write, table) for table in TABLES}
@@ -84,14 +84,14 @@ def _copied(source: Store, target: Store) -> dict[str, int]:
     if wrong := [table for table in sent if sent[table] != received[table]]:
         raise StoreError(
             "store.copy_failed",
-            f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed: try again",
+            f"the copy of {source.folder} differs in {', '.join(wrong)}, so the copy was removed: try again",
         )
     return {table: rows for table, (rows, _) in sent.items() if rows}
 
 
 @contextmanager
 def _transaction(store: Store) -> Iterator[Transaction]:
-    """Open a transaction outside the writer thread, because it has more rows than fit in memory."""
+    """Open a transaction outside the writer thread, because a copy may have more rows than fit in memory."""
     backend = store.database.backend
     try:
         with backend.transaction() as db:
@@ -102,14 +102,15 @@ def _transaction(store: Store) -> Iterator[Transaction]:
 
 
 def _columns(table: Table) -> list[Any]:
-    """Return the copied columns of a table: all except two. The target has its own id of the space, and its own
-    numbers of interactions, which are counted over all spaces."""
+    """Return the columns of a table that are copied. Two columns are not copied, because the target assigns new values:
+    the id of the space, and the number of an interaction, which is counted over all spaces."""
     counted = schema.interactions.c.number
     return [column for column in table.c if column.name != "space" and column is not counted]
 
 
 def _rows(at: Transaction, table: Table) -> Iterator[list[Any]]:
-    """Yield the rows of a table in parts, in the order of writing."""
+    """Yield the rows of a table in parts, in the order of writing if the table stores this order, otherwise in the
+    order of the keys."""
     order: Any = (ROW,) if table in schema.NUMBERED else table.primary_key.columns
     order = (schema.interactions.c.number,) if table is schema.interactions else order
     query = at.select(*_columns(table)).order_by(*order).execution_options(yield_per=CHUNK)
@@ -133,7 +134,7 @@ def _sum(at: Transaction, table: Table, take: Callable[[list[Any]], None] = lamb
 
 
 def sizes(store: Store) -> dict[str, int]:
-    """Return the number of rows of each table that has rows of the space."""
+    """Return the number of the space's rows in each table, without tables that have no rows of the space."""
     counts = {table.name: store.rows(store.select(func.count(table.c.space)))[0][0] for table in TABLES}
     return {name: rows for name, rows in counts.items() if rows}
 

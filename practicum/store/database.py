@@ -1,4 +1,4 @@
-"""Stores that are open: a database with spaces, and the rows of one space in it.
+"""Open databases with spaces (`Database`), and the rows of one space in a database (`Store`).
 
 A write returns once its rows are durable. One thread does all writes of a process to a database (see `writer`). Any
 number of processes may read a space; one process at a time has the lease to write what the space learns.
@@ -50,8 +50,8 @@ PART = 1_000
 
 
 class Database:
-    """An open database with spaces. `folder` is the folder of its file, or a local folder for logs and rebuildable
-    files."""
+    """An open database with spaces. `folder` is the folder of the database file; for a database at a URL, `folder` is a
+    local folder for logs and for files that can be rebuilt."""
 
     def __init__(self, folder: Path, backend: Backend) -> None:
         self.folder, self.backend = folder, backend
@@ -61,8 +61,8 @@ class Database:
 
     @classmethod
     def at(cls, place: Path | URL, folder: Path, *, create: bool = False) -> Database:
-        """Open the database of a service: in a folder, or at a URL, with a local folder. Raises StoreError if it cannot
-        be opened."""
+        """Open the database of a service. `place` is its folder or its URL; `folder` is the local folder if `place` is
+        a URL. Raises StoreError if the database cannot be opened."""
         _make(folder)
         if isinstance(place, Path):
             _refuse_earlier(place)
@@ -93,7 +93,7 @@ class Database:
         return None if row is None or row.state != "live" else str(row.space)
 
     def require(self, name: str) -> Any:
-        """Return the row of the space with this name. Raises NotARun if it does not exist."""
+        """Return the row of the space with this name. Raises NotARun if no space has the name."""
         if (row := self.find(name)) is None:
             names = self.names()
             listed = f": use one of {', '.join(names[:5])}{', ...' if names[5:] else ''}" if names else ""
@@ -120,8 +120,8 @@ class Database:
         return select(table.c.space, *columns).where(table.c.space.in_([*spaces]))
 
     def files(self, name: str, space: str) -> Path:
-        """Return the folder with the caches and logs of a space, which may not exist. Raises StoreError for a name that
-        practicum never gives to a space in a file, because such a name may lead out of the folder."""
+        """Return the folder with the caches and logs of a space. The folder may not exist. In a database file, raises
+        StoreError for a name that is not valid, because such a name may lead out of the folder."""
         if self.shared:
             return self.folder / SPACES / f"{quote(name, safe='')}.{space}"
         if not SPACE_NAME.fullmatch(name):
@@ -132,17 +132,18 @@ class Database:
         return self.folder if name == DEFAULT else self.folder / SPACES / name
 
     def store(self, name: str, space: str) -> Store:
-        """Return the rows of a space, for reading and for short writes. Closing it keeps the database open."""
+        """Return the rows of a space, for reading and for short writes. The database stays open when the returned store
+        is closed."""
         files = self.files(name, space)
         return Store(self, name, space, self.folder if files == self.folder else self.folder / SPACES / name, files)
 
     def named(self, name: str) -> Store:
-        """Return the rows of the space with this name. Raises NotARun if it does not exist."""
+        """Return the rows of the space with this name. Raises NotARun if no space has the name."""
         return self.store(name, self.require(name).space)
 
     def create(self, name: str) -> Store:
         """Reserve a space with this name and open it for writing, so that the caller can write its first version.
-        Raises StoreError if the space is live, RunBusy if another process is creating it."""
+        Raises StoreError if a live space has this name, RunBusy if another process is creating the space."""
         row = self.do(lambda at: reserve_space(at.db, name)).result()
         if row.state == "live":
             raise StoreError("run.exists", f"{self.backend.name} already has a space named {name}: choose another name")
@@ -178,7 +179,7 @@ class Database:
 class Store(Scope):
     """The rows of one space in an open database.
 
-    `folder` is its path as the user wrote it; `files` is the folder with its caches and logs.
+    `folder` is the path of the space as the user wrote it; `files` is the folder with the caches and logs of the space.
     """
 
     def __init__(
@@ -189,7 +190,8 @@ class Store(Scope):
         self.database, self.name, self.folder, self.files = database, name, folder, files
         self.read_only = read_only
         self.trusted = True
-        """Whether the index of the space may be opened: a crafted file can crash the library that reads it."""
+        """Whether the index of the space may be opened. A crafted index file can crash the library that reads index
+        files."""
         self.flight = Flight()
         self.has_forgotten = False
         """Whether an interrupted `forget` was completed when the store was opened."""
@@ -198,8 +200,9 @@ class Store(Scope):
 
     @classmethod
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
-        """Create a space and open it for writing: the only space of a new store, or STORE/spaces/NAME in an existing
-        store. With `url`, the rows are stored in a PostgreSQL database, under `name` (None: the name of the folder).
+        """Create a space and open it for writing. The space is the only space of a new store in `folder`; if `folder`
+        is STORE/spaces/NAME, it is a space of the existing store STORE. With `url`, the rows are stored in a PostgreSQL
+        database, under `name` (None: the name of the folder).
 
         A space without rows, which a killed process may leave, is taken over. Raises StoreError if the folder already
         contains a space, the name is in use, or the store cannot be created; UsageError for a URL that is not valid.
@@ -211,7 +214,7 @@ class Store(Scope):
             require_space_name(name)
         _make(folder)
         _refuse_earlier(folder)
-        exists = f"{path} already contains a run: continue it with practicum space resume {path}, or use another `out`"
+        exists = f"{path} already contains a run: continue the run (practicum space resume {path}) or use another `out`"
         if kind is None or where is None:
             if (folder / STORE_FILE).exists():
                 raise StoreError("run.exists", exists)
@@ -266,7 +269,7 @@ class Store(Scope):
     def open(cls, path: Path) -> Store:
         """Open an existing space for writing, and migrate its database to the newest format.
 
-        Raises NotARun if the space does not exist, RunBusy if it is open for writing elsewhere.
+        Raises NotARun if the space does not exist, RunBusy if another process has opened the space for writing.
         """
         store = cls._at(path, create=True)
         try:
@@ -279,7 +282,8 @@ class Store(Scope):
     def read(cls, path: Path) -> Store:
         """Open an existing space read-only.
 
-        Raises NotARun if the space does not exist, StoreError if this version cannot read its format.
+        Raises NotARun if the space does not exist, StoreError if this version of practicum cannot read the format of
+        the store.
         """
         return cls._at(path, read_only=True)
 
@@ -287,7 +291,7 @@ class Store(Scope):
     def open_shared(cls, path: Path) -> Store:
         """Open an existing space for short writes, also while another process has the lease.
 
-        Raises NotARun if the space does not exist, StoreError if it cannot be written to.
+        Raises NotARun if the space does not exist, StoreError if the store cannot be opened for writing.
         """
         return cls._at(path)
 
@@ -312,8 +316,8 @@ class Store(Scope):
             raise
 
     def leased(self) -> Store:
-        """Return the same space, open for writing; closing it releases the lease. Raises RunBusy if another process has
-        the lease."""
+        """Return the same space as a store that is open for writing. Closing the returned store releases the lease.
+        Raises RunBusy if another process has the lease."""
         return Store(self.database, self.name, self.space, self.folder, self.files)._take()
 
     def _take(self) -> Store:
@@ -338,13 +342,13 @@ class Store(Scope):
 
     @property
     def is_written(self) -> bool:
-        """Whether another process has the lease."""
+        """Whether another process has the lease to write what the space learns."""
         return self._writing is None and self.database.backend.is_leased(self.space, self.files)
 
     @property
     def is_served(self) -> bool:
-        """Whether another process serves the space, or may do so. A process that serves the space tests new versions
-        before all agents see them."""
+        """Whether another process serves the space (see `Backend.is_served`). A process that serves the space tests new
+        versions before all agents see them."""
         return self.database.backend.is_served()
 
     def changes(self) -> int:
@@ -372,10 +376,10 @@ class Store(Scope):
         await asyncio.wrap_future(self._put(table, rows))
 
     def post(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows without waiting: they are written before any later write, at the latest on close.
+        """Insert or replace rows without waiting. The rows are written before any later write, at the latest on close.
 
-        For rows that a resume can create again, and for rows that only later writes depend on. An error is raised by
-        the next write, at the latest at the end of the store's `with` block.
+        Use `post` for rows that a resume can create again, and for rows that only later writes depend on. If the rows
+        cannot be written, the next write raises the error, at the latest the end of the store's `with` block.
         """
         if rows:
             self._raise_failure()
@@ -396,7 +400,8 @@ class Store(Scope):
             raise self._writing.failure
 
     def all_files(self) -> list[Path]:
-        """Return the files that may contain data of the space: its files, and the files of a database in the folder."""
+        """Return the files that may contain data of the space: all files in the folder of the space and in the folder
+        of the database."""
         folders = {self.files, self.database.folder}
         return [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
 
@@ -431,11 +436,11 @@ class Store(Scope):
 
     @property
     def is_forgetting(self) -> bool:
-        """Whether rows were permanently removed from the space, but their bytes may remain."""
+        """Whether rows were permanently removed from the space, but bytes of these rows may remain in files."""
         return [row.learning for row in self.rows(self.select(schema.spaces.c.learning))] == [schema.FORGETTING]
 
     def finish_forgetting(self) -> bool:
-        """Scrub the space if rows were permanently removed and it was not scrubbed since. Returns whether it was
+        """Scrub the space if rows were permanently removed after the last scrub. Returns whether the space was
         scrubbed. Raises StoreError on failure; then the next process that opens the space for writing tries again."""
         t = schema.spaces
         if not self.is_forgetting:
@@ -446,7 +451,7 @@ class Store(Scope):
         return True
 
     def remove(self) -> int:
-        """Remove all rows of the space with its name, and release the lease. Returns the number of removed rows."""
+        """Remove all rows of the space, remove its name, and release the lease. Returns the number of removed rows."""
         removed = self.database.remove(self)
         if self._writing is not None:
             self._writing.lease.close()
@@ -478,7 +483,7 @@ class Store(Scope):
             with as_stored(self.folder):
                 raise error
         if kind is None:
-            # No earlier call reported an error of the posted rows.
+            # An error of the last posted rows was not raised yet.
             self._raise_failure()
 
     def _book_left_in_flight(self) -> None:
@@ -498,12 +503,13 @@ class Store(Scope):
             for sent in left_in_flight(self.files, paid)
         ]  # fmt: skip
         if rows:
-            # If this process is killed before it deletes the file, the rows are written again.
+            # If this process is killed before it deletes the file, the next process replaces these rows by equal rows.
             self.change(lambda at: at.put(schema.journal, *rows))
 
 
 def _the_space(database: Database, name: str | None, path: Path) -> Any:
-    """Return the row of the space with this name; None: the row of the only or the default space. Raises NotARun."""
+    """Return the row of the space with this name. If the name is None, return the row of the only space, or of the
+    space DEFAULT if the database has several spaces. Raises NotARun without such a space."""
     t = schema.spaces
     if name is not None:
         return database.require(name)
@@ -514,18 +520,20 @@ def _the_space(database: Database, name: str | None, path: Path) -> Any:
         return rows[DEFAULT]
     if not rows:
         raise NotARun(
-            "run.not_found", f"{path} contains no run: the run was stopped before it wrote anything; start it again"
+            "run.not_found",
+            f"{path} contains no run: the run was stopped before it wrote anything; start the run again",
         )
     names = [*rows]
     raise NotARun(
         "space.required",
-        f"{path} contains several spaces ({', '.join(names[:5])}): use the path of one of them, such as "
+        f"{path} contains several spaces ({', '.join(names[:5])}): use the path of one space, such as "
         f"{path / SPACES / names[0]}",
     )
 
 
 def is_space(path: Path) -> bool:
-    """Whether a path is a space of a store, or a store. A store is not opened to look for spaces in it."""
+    """Whether a path is a store, or an existing space of a store. If the path is a store, its database is not
+    opened."""
     if is_store(path) or not is_run(path):
         return is_store(path)
     database = Database(path.parent.parent, SqliteBackend(path.parent.parent, read_only=True))
@@ -561,6 +569,7 @@ def as_stored(folder: Path) -> Iterator[None]:
     except DAMAGED as error:
         raise StoreError(
             "store.damaged",
-            f"{folder} contains values that practicum never writes ({one_line(error_line(error), 200)}): restore it "
-            "from a copy. If no other program changed it, this is a bug in practicum (--debug shows where)",
+            f"{folder} contains values that practicum never writes ({one_line(error_line(error), 200)}): restore the "
+            "folder from a copy. If no other program changed the folder, this is a bug in practicum (--debug shows "
+            "where)",
         ) from error

@@ -15,7 +15,8 @@ ROW_ORDER = "row_order"
 """PostgreSQL's column with the number of a row, in the order of writing. SQLite has `rowid`."""
 
 TWIN = "in PostgreSQL"
-"""Key in the `info` of a table, if its PostgreSQL form differs; the value is that form."""
+"""Key in the `info` of a table whose form in PostgreSQL differs from its form in SQLite. The value is the form in
+PostgreSQL."""
 
 _ESCAPED = str.maketrans({"\0": "\x1a0", "\x1a": "\x1a1"})
 
@@ -53,7 +54,7 @@ ROW = _Row()
 
 
 class unindexed(FunctionElement[str]):
-    """Column that SQLite must not use for an index lookup, because another index is more selective."""
+    """Column that SQLite must not use for an index lookup, because the index of another column finds fewer rows."""
 
     type = String()
     inherit_cache = True
@@ -74,7 +75,8 @@ class score_value(FunctionElement[float]):
 
 
 class next_interaction(FunctionElement[int]):
-    """Number of a new interaction: the maximum plus one in SQLite, the next of the sequence in PostgreSQL."""
+    """Number of a new interaction: in SQLite the highest number plus one, in PostgreSQL the next number of the column's
+    sequence."""
 
     type = BigInteger()
     inherit_cache = True
@@ -97,21 +99,21 @@ _write_as(next_interaction, "(SELECT coalesce(max(number), 0) + 1 FROM interacti
 
 @cache
 def upsert(table: Table, dialect: str) -> Insert:
-    """Return the statement that inserts rows, or replaces rows with the same keys, which then count as the last written
-    (`ROW`)."""
+    """Return the statement that inserts rows, and replaces existing rows with the same keys. A replaced row gets a new
+    number (`ROW`), as if it was written last."""
     if dialect == "sqlite":
         return table.insert().prefix_with("OR REPLACE")
     from sqlalchemy.dialects import postgresql
 
     new = postgresql.insert(table.info.get(TWIN, table))
     keys = [column.name for column in table.primary_key]
-    # A number that is not set gets the next value.
+    # This includes ROW_ORDER, so a replaced row gets the next number of the sequence.
     values = {column.name: column for column in new.excluded if column.name not in keys}
     return new.on_conflict_do_update(index_elements=keys, set_=values)
 
 
 def insert_new(table: Table, dialect: str) -> Any:
-    """Return the statement that inserts rows, except rows whose keys exist."""
+    """Return the statement that inserts the rows whose keys do not exist, and ignores the other rows."""
     if dialect == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
     from sqlalchemy.dialects import postgresql
@@ -120,8 +122,8 @@ def insert_new(table: Table, dialect: str) -> Any:
 
 
 def insert_adding(table: Table, dialect: str, sums: Sequence[str]) -> Any:
-    """Return the statement that inserts rows, or adds their numbers in the columns `sums` to the row with the same
-    keys."""
+    """Return the statement that inserts rows. If a row with the same keys exists, the numbers in the columns `sums` are
+    added to the existing row instead."""
     if dialect == "sqlite":
         new: Any = sqlite.insert(table)
     else:

@@ -2,9 +2,9 @@
 kills.
 
 A call takes a slot before it is sent, and frees it after its answer is journaled. The next process that opens the
-folder for writing records the remaining slots in the journal as spent, because the results of these calls are unknown.
-The file survives a kill of the process, because the operating system has the written data. It is not flushed to the
-disk, so a power failure may lose the calls in flight at that moment.
+folder for writing records the calls in all taken slots as spent in the journal, because their results are unknown.
+The file survives a kill of the process, because the operating system has the written data. The file is not flushed to
+the disk, so a power failure may lose the calls in flight at that moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from practicum.core.errors import StoreError
 from practicum.core.types import MOST_TOKENS, Usage
 
 FLIGHT_FILE = "flight"
-"""Name of the file in the folder of a space."""
+"""Name of the file with the slots, in the folder of a space."""
 
 MOST_SLOTS = 100_000
 """Maximum number of slots that are read, because the file may come from an untrusted source."""
@@ -34,7 +34,8 @@ output), its cost in dollars."""
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call that was sent: an id, its key (see `key_of`), and its cost, or the highest possible cost."""
+    """A call that was sent: an id, the key of its request (see `key_of`), and its usage. The usage of a call without an
+    answer is the highest possible usage."""
 
     id: str
     key: bytes
@@ -42,7 +43,7 @@ class Sent:
 
 
 def key_of(place: str, digest: str) -> bytes:
-    """Return a short key for the request at a place."""
+    """Return a short key for the request with this digest at a place of the run."""
     return hashlib.sha256(f"{place}\0{digest}".encode()).digest()[:16]
 
 
@@ -106,8 +107,8 @@ class Flight:
 
 
 def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
-    """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the places and
-    digests in the journal, and is only called if the file has calls."""
+    """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the place and the
+    digest of each row of the journal. It is only called if the file contains calls."""
     try:
         with (folder / FLIGHT_FILE).open("rb") as file:
             data = file.read(MOST_SLOTS * _SLOT.size)

@@ -1,8 +1,8 @@
-"""The folder of a store, and the location of its rows: a database file in the folder, or a database that another file
-in the folder names.
+"""The folder of a store, and the location of its rows: a database file in the folder (DATABASE_FILE), or a database
+whose URL is in a file in the folder (STORE_FILE).
 
-A folder may come from someone else, and could make practicum send the user's password to a foreign server. So a
-database is only used if this installation marked the file that names it.
+A folder may come from someone else, and could make practicum send the user's password to a foreign server. So
+practicum only connects to a database at a URL if this installation wrote the STORE_FILE, which a mark in it proves.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ DATABASE_FILE = "practicum.sqlite"
 """File with the rows of a store."""
 
 STORE_FILE = "store.json"
-"""File that names the database with the rows of a store."""
+"""File with the URL of the database that has the rows of the store."""
 
 SPACES = "spaces"
 """Folder with the folders of the spaces, in a store of several spaces."""
 
 LOCK_FILE, SERVING_FILE = "lock", "serving"
-"""Lock files: held by the process that writes what a space learns, and by the process that serves from the folder."""
+"""Lock files. The process that writes what a space learns locks LOCK_FILE; the process that serves from the folder
+locks SERVING_FILE."""
 
 
 INDEX_FILES = "index.*"
@@ -48,7 +49,7 @@ FILES = (
 """Files that are opened in a run folder, except index files."""
 
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""Last bytes of a journal that names another file."""
+"""Last bytes of a SQLite journal that contains the name of another file."""
 
 
 def is_store(folder: Path) -> bool:
@@ -57,8 +58,9 @@ def is_store(folder: Path) -> bool:
 
 
 def located(path: Path) -> tuple[Path, str | None]:
-    """Return the folder of a store, and the name of a space in it: NAME for FOLDER/spaces/NAME, None for the folder
-    itself, which means the only or the default space. Raises NotARun if the path is not in a store."""
+    """Split the path of a space into the folder of the store and the name of the space. FOLDER/spaces/NAME has the name
+    NAME; the path of a store has the name None, which means its only or its default space. Raises NotARun for any other
+    path."""
     if is_store(path):
         return path, None
     if path.parent.name == SPACES and is_store(path.parent.parent):
@@ -67,25 +69,25 @@ def located(path: Path) -> tuple[Path, str | None]:
         if (path / file).exists():
             raise StoreError(
                 "store.unknown_format",
-                f"{path} was created by an earlier version of practicum (it contains {file}), which this version "
-                "cannot read: open it with that version, or start a new run in another folder",
+                f"{path} was created by an earlier version of practicum (the folder contains {file}), and this version "
+                "cannot read the folder: open the folder with that version, or start a new run in another folder",
             )
     run, _, name = str(path).rpartition("@")
     if run and is_run(Path(run)):
-        raise NotARun("run.not_found", f"{path} is a version, but a run is needed: use {run} (its version is {name})")
+        raise NotARun("run.not_found", f"{path} is version {name} of a run, but a run is needed: use {run}")
     runs = sorted(inner.parent for file in (DATABASE_FILE, STORE_FILE) for inner in path.glob(f"*/{file}"))
     advice = f": use a run in it, such as {runs[-1]}" if runs else ": use the folder of a run or of a store"
     raise NotARun("run.not_found", f"{path} is not a run folder, because it has no {DATABASE_FILE}{advice}")
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is a store, or looks like a space in a store."""
+    """Whether a path is a store, or has the form STORE/spaces/NAME. Whether the space exists is not checked."""
     return is_store(path) or (path.parent.name == SPACES and is_store(path.parent.parent))
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise StoreError if a file that is opened in the folder of a store or a space is a link, or refers to files
-    outside the folder in another way."""
+    """Raise StoreError if the folder of a store or a space has a link in place of a file that practicum opens, or a
+    SQLite journal that contains the name of another file."""
     for path in (*(folder / name for name in FILES), *folder.glob(INDEX_FILES)):
         try:
             kind = path.lstat().st_mode
@@ -116,9 +118,10 @@ class Elsewhere:
 
 
 def read_elsewhere(folder: Path) -> Elsewhere | None:
-    """Return the database that a folder names; None for a store with its rows in the folder.
+    """Return the location of a store's rows as its STORE_FILE gives it; None without this file, if the rows are in the
+    folder.
 
-    Raises StoreError if this installation did not write the file.
+    Raises StoreError if this installation did not write the STORE_FILE.
     """
     path = folder / STORE_FILE
     if not path.is_file():
@@ -134,9 +137,9 @@ def read_elsewhere(folder: Path) -> Elsewhere | None:
     if not trusted:
         raise StoreError(
             "run.untrusted",
-            f"{path} was not written by you on this machine, so practicum did not connect to the database that it "
-            "names, which would get your password. If you trust it, connect to the run in a new folder: practicum "
-            f"store connect {elsewhere.store!r} {elsewhere.space!r} FOLDER",
+            f"{path} was not written by you on this machine, so practicum did not connect to the database at the URL "
+            "in this file: the database would get your password. If you trust the URL, connect to the run in a new "
+            f"folder: practicum store connect {elsewhere.store!r} {elsewhere.space!r} FOLDER",
         )
     return elsewhere
 
@@ -168,5 +171,5 @@ def write_elsewhere(folder: Path, elsewhere: Elsewhere) -> None:
 
 
 def _marked(elsewhere: Elsewhere) -> dict[str, str]:
-    # With a purpose, so that no other mark of this installation is valid here.
+    # `kind` is the purpose of the mark, so that marks of this installation for other purposes are not valid here.
     return {"kind": "store", **asdict(elsewhere)}

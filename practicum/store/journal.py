@@ -29,8 +29,8 @@ T = TypeVar("T")
 class JournalRow:
     """One effect: the digest of its request, the answer and its cost.
 
-    `prompt` is the input of a model or an agent. It is only stored for people who inspect the run. `number` is the
-    position in the order of writing.
+    `prompt` is the input of a model or an agent; the prompt is only stored for people who inspect the run. `number` is
+    the position of the row in the order of writing.
     """
 
     place: str
@@ -83,7 +83,7 @@ def request_error(code: str, text: str) -> RequestError:
 
 
 class RunNotes(Protocol):
-    """Part of a Run that stores notes for a resumed run."""
+    """The methods of `Run` that write a note and read it in a resumed run."""
 
     def recall(self, name: str) -> Any: ...
 
@@ -91,8 +91,8 @@ class RunNotes(Protocol):
 
 
 async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `do`. If it raises WindowError, note this, so that a resumed run raises the error without a
-    new call. A resumed run must not get an answer that the first run did not have."""
+    """Return the result of `do`. If `do` raises WindowError, note the error, so that a resumed run raises it without a
+    new call: a resumed run must not get an answer where the first run got an error."""
     refused = at.recall(f"{name} refused")
     if refused is None:
         try:
@@ -104,16 +104,18 @@ async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]
 
 
 NOTE_ROLE = "noted"
-"""Role of notes. Notes are free but cannot be repeated, such as the duration of a step or the first attempt."""
+"""Role of notes: values that cost nothing, but that a resumed run cannot compute again, such as the duration of a
+step."""
 
 REMOVED = "[removed from this run by practicum space forget]"
 """Placeholder in a prompt for a text that the run had to forget."""
 
 MOST_TEXTS = 2**16
-"""Maximum number of stored texts that a process remembers (80 bytes each). A text that it forgot is stored again."""
+"""Maximum number of stored texts whose keys are in memory (80 bytes each). Beyond it, all keys are dropped, and a text
+that occurs again is also stored again."""
 
 ROWS_PER_BLOCK = 128
-"""Rows that are read together. A resumed run looks them up in about the order of writing."""
+"""Rows that are read together, because a resumed run looks rows up in about the order of writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ class Outage:
     lost: Sequence[str]
 
     def covers(self, row: JournalRow) -> bool:
-        """Whether a row was written before the run stopped, at one of the places `again` or below. Notes below these
-        places are not covered: they stay valid."""
+        """Whether a row was written before the outage was recorded, at one of the places in `again` or below one of
+        them. Notes below these places stay valid, so they are not covered."""
         below = row.role != NOTE_ROLE
         return row.number < self.number and any(
             row.place == place or (below and row.place.startswith(f"{place}/")) for place in self.again
@@ -135,17 +137,17 @@ class Outage:
 
 
 class Journal:
-    """The journal of one run. `hits` counts the effects that had a row and so were not repeated. Without a store,
-    nothing is stored, for work that is never resumed, such as the answer to a query.
+    """The journal of one run. `hits` counts the effects that were not repeated, because an earlier process wrote their
+    rows. A journal without a store stores nothing; it is for work that is never resumed, such as the answer to a query.
 
-    Blocks of rows are read on demand, each once, so a query to a long run reads few of them.
+    Rows are read on demand, in blocks, each block once. So a query to a long run reads few blocks.
     """
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
         self._scope = Scope("") if store is None else store
         self.hits = 0
-        # Rows of this process are written after this row.
+        # The last row of earlier processes, the number of their rows that are not read yet, and the outages.
         self._last, self._unread, self._outages = (0, 0, []) if store is None else self._read_begin()
         self._new_outages = 0
         self._unused: dict[str, JournalRow] = {}
@@ -163,11 +165,12 @@ class Journal:
 
     @property
     def before(self) -> Usage:
-        """Usage in the journal so far, by this process and all earlier ones."""
+        """Usage in the journal so far, by this process and all earlier processes of the run."""
         return sum(self.by_role().values(), Usage())
 
     def find(self, place: str, digest: str) -> JournalRow | None:
-        """Return the row of a place, or None. Raises JournalMismatch if the digest of the row differs."""
+        """Return the row of a place. None if the effect must be performed: the place has no row, or an outage
+        invalidated the row. Raises JournalMismatch if the row has another digest."""
         row = self._take(place)
         if row is None:
             return None
@@ -181,13 +184,15 @@ class Journal:
             raise JournalMismatch(
                 "journal.mismatch",
                 f"the journal has the result of a different request at '{place}': the program, its prompts or its "
-                "settings changed since this run began; start a new run (`seed_context` starts it from this context)",
+                "settings changed since this run began; start a new run (with `seed_context`, the new run starts from "
+                "the context of this run)",
             )
         self.hits += row.role != NOTE_ROLE
         return row
 
     def _take(self, place: str) -> JournalRow | None:
-        """Return the row that an earlier process wrote at a place; None without a row, or if it was returned before."""
+        """Return the row that an earlier process wrote at a place; None without such a row, or if this method has
+        already returned the row."""
         if place in self._unused or not self._unread:
             return self._unused.pop(place, None)
         table = schema.journal
@@ -209,12 +214,13 @@ class Journal:
         return self._rows(self._scope.select(table.c.answer, ROW.label("number")).where(noted).order_by(ROW))
 
     def note_refused(self, model: str, name: str, instead: str | None) -> None:
-        """Note that a model's server refused a parameter, and its replacement from now on."""
+        """Note that a model's server refused the parameter `name`, and that `instead` replaces the parameter from now
+        on (None: it is omitted)."""
         place = f"refused {name} as {instead} by {model}"
         self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps([model, name, instead])))
 
     def refused(self) -> list[tuple[str, str, str | None]]:
-        """Return the notes of `note_refused`, in order."""
+        """Return the arguments of all calls of `note_refused`, in order, also of earlier processes."""
         table = schema.journal
         noted = table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
         rows = self._rows(self._scope.select(table.c.answer, ROW).where(noted).order_by(ROW))
@@ -222,18 +228,18 @@ class Journal:
 
     @property
     def lost_last(self) -> frozenset[str]:
-        """Places at which the provider failed at the end of the run before it was resumed."""
+        """Places at which the provider failed at the end of an earlier process of the run."""
         return frozenset(place for outage in self._outages for place in outage.lost)
 
     @property
     def again(self) -> list[str]:
-        """Places that are tried again, because the provider failed there until the run stopped."""
+        """Places that this resume tries again, because the provider failed there until an earlier process stopped."""
         return [place for outage in self._outages for place in outage.again]
 
     def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
-        """Note that the provider failed until the run stopped. At the places `again` and below, a resume retries
-        failures, and repeats effects whose request has changed, without a JournalMismatch. `lost` are places that
-        failed at the end."""
+        """Note that the provider failed until the run stopped. At and below the places in `again`, a resume retries
+        failures; if a request has changed there, the resume sends it instead of raising JournalMismatch. `lost` are the
+        places at which the provider failed at the end."""
         self._new_outages += 1
         place, value = (
             f"outage {len(self._outages) + self._new_outages}",
@@ -297,8 +303,8 @@ class Journal:
         store.post(schema.prompts, [{"place": place, "parts": json.dumps(parts)}])
 
     def prompt(self, place: str) -> Prompt | None:
-        """Return the prompt at a place; None if it was not stored. A text that was removed from the run is replaced by
-        REMOVED."""
+        """Return the prompt at a place; None if no prompt was stored there. A text that was removed from the run is
+        replaced by REMOVED."""
         table = schema.prompts
         rows = self._rows(self._scope.select(table.c.parts).where(table.c.place == place))
         if not rows:

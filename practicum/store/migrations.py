@@ -1,7 +1,7 @@
 """Formats of stores: creation and migration of tables, the same in SQLite and in PostgreSQL.
 
-A store records the number of its format: SQLite in `user_version`, next to an `application_id` of the program that
-created the file, PostgreSQL in the table `format` of the schema.
+A store records the number of its format: a SQLite file in `user_version`, and in `application_id` that practicum
+created the file; PostgreSQL in the table `format` of the schema.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from practicum.core.errors import StoreError
 
 @dataclass(frozen=True, slots=True)
 class StoreFormat:
-    """Tables of one kind of store.
+    """Format of the tables of one kind of store.
 
-    `application_id` marks its SQLite files, `create` creates all tables in their current form, and `migrations` convert
-    format 1 into 2, 2 into 3, and so on. A migration never changes after its release; new migrations are appended.
+    `application_id` marks SQLite files of this kind. `create` creates all tables in the newest format. `migrations`
+    convert format 1 into 2, 2 into 3, and so on. A migration never changes after its release; new migrations are
+    appended.
     """
 
     application_id: int
@@ -32,10 +33,10 @@ class StoreFormat:
 
 
 def bring_up_to_date(db: Connection, format: StoreFormat, store: str) -> None:
-    """Create the tables of an empty store, or apply the missing migrations. The transaction of `db` must exclude other
-    writers, and makes the change atomic. `store` is the name of the store in errors.
+    """Create the tables of an empty store, or migrate a store to the newest format. The transaction of `db` must
+    exclude other writers, and makes the change atomic. `store` is the name of the store in errors.
 
-    Raises StoreError for a store with a different format.
+    Raises StoreError if this version of practicum does not know the format of the store.
     """
     number = read_number(db, format, store)
     if number == 0:
@@ -71,8 +72,8 @@ def read_number(db: Connection, format: StoreFormat, store: str) -> int:
     if db.execute(text(tables)).first() is not None:
         raise StoreError(
             "store.unknown_format",
-            f"{store} has tables of another program or of an earlier version of practicum: open it with that program, "
-            "or use a different folder or database",
+            f"{store} has tables of another program or of an earlier version of practicum: open the store with that "
+            "program, or use a different folder or database",
         )
     return 0
 
@@ -89,10 +90,10 @@ def _write_number(db: Connection, format: StoreFormat) -> None:
 
 def _other(number: int, format: StoreFormat, store: str) -> StoreError:
     if number == 0:
-        empty = f"{store} is empty, because the run was stopped before it wrote anything: start it again"
+        empty = f"{store} is empty, because the run was stopped before it wrote anything: start the run again"
         return StoreError("store.unknown_format", empty, format=number, reads=format.newest)
-    advice = "open it with the version of practicum that created it, or start a new store"
+    advice = "open the store with the version of practicum that created it, or start a new store"
     if 0 < number < format.newest:
-        advice = "run a command that writes to it, such as practicum space resume, to migrate it"
+        advice = "migrate the store with a command that writes to it, such as practicum space resume"
     other = f"{store} has format {number}, but this version of practicum reads format {format.newest}: {advice}"
     return StoreError("store.unknown_format", other, format=number, reads=format.newest)

@@ -16,7 +16,7 @@ LIVE = "live"
 """Name of the version that a service shows to all sessions, except sessions that see a candidate."""
 
 EDITED = "edited"
-"""Name of the version that a person edited or made live last. No session stays on an earlier version."""
+"""Name of the last version that a person wrote by an edit or made live. No session stays on a version before it."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
@@ -27,15 +27,16 @@ def read_names(store: Store) -> dict[str, int]:
 
 
 def read_every_name(store: Store) -> dict[str, int]:
-    """Return all versions of a run by name."""
+    """Return the versions of a run that have names, by name, including EDITED."""
     table = schema.names
     rows = store.rows(store.select(table).order_by(table.c.name))
     return {row.name: row.version for row in rows}
 
 
 def shown_version(store: Store, version: int | str | None = None) -> int | None:
-    """Return the number of a version (see `find_version`). Without `version`, return the live version of a served
-    space, which agents see. For another space, return None, which means the last version."""
+    """Return the number of a version (see `find_version`). Without `version`, return the number of the live version,
+    which agents see. A space that was never served has no live version: then return None, which means the last
+    version."""
     return find_version(store, version) if version is not None else read_names(store).get(LIVE)
 
 
@@ -46,7 +47,7 @@ def newest_version(store: Store) -> int:
 
 
 def find_version(store: Store, version: int | str | None) -> int | None:
-    """Return the number of a version, given its number, the number as a text, or its name; None stays None.
+    """Return the number of a version, given its number, its number as a text, or its name. Returns None for None.
 
     Raises UsageError for an unknown name. Whether a number exists is not checked.
     """
@@ -67,8 +68,9 @@ def find_version(store: Store, version: int | str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """State of a version: its origin and time, and how long the run has worked. `of_run` changes if the
-    configuration or the snapshot of the run changes, or if its database file is rewritten."""
+    """State of a version. `origin`: its parent, step and next entry number, and the seconds that the run has spent on
+    learning. `of_run`: changes if the configuration or the snapshot of the run changes, or if rows are permanently
+    removed."""
 
     version: int
     origin: tuple[Any, ...]
@@ -87,8 +89,8 @@ _NAMED = text(_HEAD.format(version="(SELECT version FROM names WHERE space = :sp
 
 
 def read_head(store: Store, version: int | str | None) -> Head | None:
-    """Return the state of a version (None: the version that agents see) in one short query; None if the version does
-    not exist."""
+    """Return the state of a version (None: the live version, or the last version if none is live), with one short
+    query. Returns None if the version does not exist."""
     if isinstance(version, str) and version.isdecimal():
         version = int(version)
     query = _SHOWN if version is None else _NAMED if isinstance(version, str) else _NUMBERED
@@ -99,15 +101,15 @@ def read_head(store: Store, version: int | str | None) -> Head | None:
 
 
 def edits_size(store: Store, version: int) -> int | None:
-    """Return the number of characters of a version's edits in the log; None if it does not exist."""
+    """Return the length (characters) of the stored edits of a version; None if the version does not exist."""
     table = schema.versions
     size = store.select(func.length(table.c.applied)).where(table.c.version == version)
     return next((row[0] for row in store.rows(size)), None)
 
 
 def name_version(store: Store, name: str, version: int | str | None = None) -> int:
-    """Give a name to a version (None: the last), and return its number. If another version has the name, the
-    name is moved. The name LIVE also moves EDITED, because a person makes the version live.
+    """Give a name to a version (None: the last), and return the version's number. If another version has the name, the
+    name is moved. A version that gets the name LIVE also gets the name EDITED, because a person makes it live.
 
     Raises UsageError if the version does not exist, or if the name is not valid.
     """
@@ -129,7 +131,7 @@ def name_version(store: Store, name: str, version: int | str | None = None) -> i
 
 
 def delete_name(store: Store, name: str) -> None:
-    """Delete a name; its version remains. Raises UsageError if no version has it."""
+    """Delete the name of a version; the version remains. Raises UsageError if no version has this name."""
     table = schema.names
     find_version(store, name)
     store.change(lambda at: at.run(at.delete(table).where(table.c.name == name)))

@@ -1,9 +1,9 @@
-"""Search, by another process, in the bytes of files that SQLite may have open.
+"""Searches the bytes of files that SQLite may have open, in a separate process.
 
 POSIX drops all locks of a process on a file, including the locks of SQLite, as soon as any code of the process closes
-the file. The next process that opens the database then takes it for unused, and truncates the shared memory that the
-first process uses, which kills the first process with SIGBUS. So a process must not open these files itself while it
-may have the database open.
+the file. The next process that opens the database then assumes that no process uses it, and truncates the shared memory
+that the first process uses, which kills the first process with SIGBUS. So a process that may have the database open
+must not open its files in any other way.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ANY_BYTE = "latin-1"
 
 
 def pieces_in(paths: Iterable[Path], pieces: Sequence[bytes]) -> list[bytes]:
-    """Return the pieces that each of the files contains, one item per file and piece. The files may be larger than
-    memory. Raises StoreError if they cannot be read."""
+    """Search files for pieces of text. Returns a piece once for each file that contains it. The files may be larger
+    than memory. Raises StoreError if a file cannot be read."""
     matches = _search(paths, {"pieces": [piece.decode(_ANY_BYTE) for piece in pieces]}) if pieces else []
     return [piece.encode(_ANY_BYTE) for piece in matches]
 
 
 def matches_in(paths: Iterable[Path], pattern: str) -> set[str]:
-    """Return the texts in the files that match a regular expression of ASCII characters. Raises StoreError if they
+    """Return the texts in the files that match a regular expression of ASCII characters. Raises StoreError if a file
     cannot be read."""
     return set(_search(paths, {"pattern": pattern}))
 
@@ -47,7 +47,8 @@ def _search(paths: Iterable[Path], query: dict[str, object]) -> list[str]:
 
 
 def _matches(path: str, pieces: Sequence[str], pattern: str | None) -> Iterable[str]:
-    """Return the pieces, or the matches of the pattern, in a file; none if the file was deleted."""
+    """Return the matches of the pattern in a file or, without a pattern, the pieces that the file contains. Returns
+    nothing if the file was deleted."""
     try:
         with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
             if pattern is not None:

@@ -15,12 +15,13 @@ WHY = {
     PENDING: "an equal edit already waits for review",
     REJECTED: "a review rejected an equal edit",
 }
-"""Reason for refusing an edit that is equal to an edit in this state."""
+"""State of an earlier edit → reason for refusing a new edit that is equal to it."""
 
 
 def read_reviewed(store: Store, last_step: int | None = None) -> dict[str, str]:
-    """Return the texts of playbook edits up to a step (None: all) that wait for review or were rejected, each with its
-    state. Corrections are excluded, because they may be added at any time and a resume must get the same result."""
+    """Return the texts of playbook edits that wait for review or were rejected, each with its state. Only edits of
+    steps up to `last_step` are included (None: all steps). Corrections are excluded, because they may be added at any
+    time and a resume must get the same result."""
     table = schema.reviews
     condition = table.c.state.in_(WHY) & ~table.c.id.startswith("c")
     query = store.select(table.c.state, table.c.data).where(condition).order_by(table.c.id)

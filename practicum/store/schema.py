@@ -1,4 +1,5 @@
-"""Tables of a store. `space` is the id of the space of a row, which is never reused; empty in rows without a space."""
+"""Tables of a store. The column `space` has the id of the space that a row belongs to, or an empty text if the row
+belongs to the whole store. Ids are never reused."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ from practicum.store.migrations import StoreFormat
 metadata = MetaData()
 
 FORMAT = StoreFormat(0x70537032, partial(metadata.create_all, checkfirst=False))
-"""Format of a file, and of the tables in a database."""
+"""Format of a store: of a SQLite file, and of the tables on a server."""
 
 IN_FLIGHT = "in flight"
 """Role in the journal of calls that were in flight when their process was killed."""
 
 FORGETTING, FORGOTTEN = "forgetting", "forgotten"
-"""States of a run with removed content: only the rows are removed, or also their bytes in all files."""
+"""States of a run with removed content: `forgetting` while only the rows are removed, `forgotten` when the bytes of the
+rows are also removed from all files."""
 
 USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 """Columns of the journal that are fields of `Usage`."""
@@ -32,8 +34,8 @@ def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
 
 
 def _in_order(name: str) -> Index:
-    """Return an index on the space. In SQLite every index ends with the row numbers, so this one gives the rows of a
-    space in the order of writing."""
+    """Return an index on the column `space`. In SQLite every index ends with the row numbers, so this index gives the
+    rows of a space in the order of writing."""
     return Index(f"{name}_in_order", "space")
 
 
@@ -44,16 +46,17 @@ def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
 spaces = _table(
     "spaces",
     *_required(NAME, "name"),
-    *_required(NAME, "state"),  # reserved: only its name and its keys exist; or live
+    *_required(NAME, "state"),  # `reserved` while only its name and its keys exist, then `live`
     *_required(BigInteger, "token"),  # increases with each process that begins to write (see `lease`)
     *_required(BigInteger, "rewritten"),  # increases each time rows are permanently removed
-    *_required(BigInteger, "changed"),  # becomes the largest of all spaces after a change of the shown content
+    # Set to the highest value of all spaces plus one when the content that the space shows changes.
+    *_required(BigInteger, "changed"),
     Column("config", TEXT),  # complete configuration of learning as JSON, enough to resume
-    Column("mark", TEXT),  # of the installation that wrote `config`; empty for an untrusted one
-    Column("learning", NAME),  # running, stopped, done, forgetting, forgotten, ...
+    Column("mark", TEXT),  # mark of the installation that wrote `config`; empty if `config` is not trusted
+    Column("learning", NAME),  # state of learning: running, stopped, done, forgetting, forgotten, ...
     Column("seconds", Float),  # spent on learning, over all resumes
     Column("result", TEXT),  # last report as JSON; None until learning has ended once
-    *_required(Integer, "numbered"),  # last number of a correction or a note, including removed ones
+    *_required(Integer, "numbered"),  # highest number that a correction or a note ever had
     Index("spaces_by_name", "name", unique=True),
     Index("spaces_by_change", "changed"),
 )
@@ -76,14 +79,14 @@ journal = _table(
     *_required(Integer, "calls", "input_tokens", "cached_tokens", "output_tokens"),
     Column("usd", Float),
     *_required(Float, "seconds"),
-    *_required(TEXT, "sources"),  # JSON list of the tasks, attempts and tags it is about, for unlearning
+    *_required(TEXT, "sources"),  # JSON list of the tasks, attempts and tags that the effect is about, for `forget`
     _in_order("journal"),
 )
 
 steps = _table(
     "steps",
     Column("step", Integer, primary_key=True),
-    *_required(TEXT, "data"),  # numbers of the step as JSON
+    *_required(TEXT, "data"),  # measured values of the step as JSON
     *_required(TEXT, "refused"),  # JSON list of edits that could not be applied, with reasons
     _in_order("steps"),
 )
@@ -108,13 +111,13 @@ lessons = _table(
 
 
 def _versions(name: str) -> Table:
-    """Return a table of versions: each row has the edits that change its parent into it."""
+    """Return a table of versions. Each row has the edits that change the parent version into this version."""
     return _table(
         name,
         Column("version", Integer, primary_key=True),
-        Column("parent", Integer),  # None for the first; for a rollback, the version it returned to
+        Column("parent", Integer),  # None for the first version; for a rollback, the version that it restored
         *_required(Integer, "step", "next_number"),
-        *_required(TEXT, "applied"),  # JSON list of edits with the ids they got
+        *_required(TEXT, "applied"),  # JSON list of the edits, with the ids of the edited entries
         Index(f"{name}_by_step", "space", "step"),
     )
 
@@ -126,15 +129,15 @@ corrections = _versions("corrections")
 
 snapshots = _table(
     "snapshots",
-    *_required(Integer, "version"),  # of the context in `entries`
+    *_required(Integer, "version"),  # version of the context in `entries`
     *_required(Integer, "next_number", "size"),
-    *_required(Integer, "indexed"),  # vectors in the index of this context, 0 without an index
+    *_required(Integer, "indexed"),  # number of vectors in the index of this context, 0 without an index
 )
 
 entries = _table(
     "entries",
     Column("number", Integer, primary_key=True),
-    *_required(BigInteger, "hash"),  # of the text that its embedding is made from
+    *_required(BigInteger, "hash"),  # `text_hash` of the entry's embedded text
     *_required(TEXT, "data"),  # the rest of the entry as a JSON list
     Index("entries_by_hash", "hash"),
     sqlite_with_rowid=False,
@@ -164,22 +167,22 @@ reviews = _table(
     *_required(Integer, "step"),
     *_required(NAME, "state"),  # pending, approved, rejected
     *_required(TEXT, "data"),  # JSON: the edits, the reasons for a review, and evidence
-    *_required(TEXT, "reason"),  # of the decision
+    *_required(TEXT, "reason"),  # reason for the decision
     Index("reviews_by_step", "space", "step"),
 )
 
 interactions = _table(
     "interactions",
     Column("id", NAME, primary_key=True),
-    # The order of writing. Clocks cannot give it: they may go back, and differ between nodes.
+    # The order of writing. Clocks cannot give this order: they may go back, and differ between nodes.
     Column("number", BigInteger, Identity(), default=next_interaction()),
     Column("at", Float, nullable=False),  # seconds since 1970, by the clock of the node
     Column("session", NAME),
     Column("user", NAME),
-    Column("response", NAME),  # the id that the upstream gave its response
-    Column("version", Integer, nullable=False),  # that was shown
-    Column("rollout", Integer),  # rollout of the candidate or control that was shown, if any
-    Column("kind", Integer),  # of the request, during a rollout
+    Column("response", NAME),  # id of the response, as the upstream gave it
+    Column("version", Integer, nullable=False),  # version that was shown
+    Column("rollout", Integer),  # number of the rollout, if its candidate or control version was shown
+    Column("kind", Integer),  # kind of the request (a cluster of similar requests), only during a rollout
     Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, shown entries, usage, status, purpose
     Index("interactions_by_number", "number"),
     Index("interactions_by_space", "space", "number"),
@@ -192,12 +195,12 @@ interactions = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", NAME, primary_key=True),  # of the interaction, which may be the last of a session
-    Column("at", Float, nullable=False),  # time of the first report, then of the first score
-    Column("number", BigInteger),  # order of first reports, then of first scores, counted in the space
+    Column("id", NAME, primary_key=True),  # id of the interaction; for a report on a session, of its last interaction
+    Column("at", Float, nullable=False),  # time of the first report; once there is a score, time of the first score
+    Column("number", BigInteger),  # order of the events whose times are in `at`, counted in the space
     Column("revision", Integer, nullable=False),  # increases with each report that changes the outcome
     Column("score", Float),
-    Column("trust", NAME, nullable=False),  # own or user: source that learning uses
+    Column("trust", NAME, nullable=False),  # trust level of the reports that learning uses: own or user
     Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (no data to learn from)
     Column("data", TEXT, nullable=False),  # JSON: reports of the operator and of users, session, last reports
     Index("outcomes_by_state", "space", "state", "id"),
@@ -208,15 +211,15 @@ outcomes = _table(
 credits = _table(
     "credits",
     Column("item", NAME, primary_key=True),  # id of a retrieved entry, or "version 7"
-    Column("scored", Integer, nullable=False),  # scored interactions that were shown the item
-    Column("total", Float, nullable=False),  # the sum of these scores
+    Column("scored", Integer, nullable=False),  # number of scored interactions in which the item was shown
+    Column("total", Float, nullable=False),  # sum of the scores of these interactions
 )
 
 rollouts = _table(
     "rollouts",
     Column("number", Integer, primary_key=True),
     Column("version", Integer, nullable=False),  # the candidate
-    Column("base", Integer, nullable=False),  # the version that was live when it began
+    Column("base", Integer, nullable=False),  # version that was live when the rollout began
     Column("state", NAME, nullable=False),  # canary, promoted, dropped (by the gate), taken back
     Column("data", TEXT, nullable=False),  # JSON: share, length, times, evidence, reason, centroids of the kinds
 )
@@ -224,8 +227,8 @@ rollouts = _table(
 days = _table(
     "days",
     Column("day", NAME, primary_key=True),
-    Column("calls", Integer, nullable=False),  # spent by learning in the space before the day began
-    Column("usd", Float, nullable=False),
+    Column("calls", Integer, nullable=False),  # total calls of learning in the space before this day
+    Column("usd", Float, nullable=False),  # total cost of learning in the space before this day
 )
 
 alarms = _table(
@@ -240,7 +243,7 @@ sessions = _table(
     "sessions",
     Column("session", NAME, primary_key=True),
     Column("version", Integer, nullable=False),  # version that the session sees on all nodes
-    Column("at", Float, nullable=False),  # time of the last query by a node
+    Column("at", Float, nullable=False),  # time when a node last asked for the version
     Index("sessions_by_time", "at"),
 )
 
@@ -249,19 +252,20 @@ hours = _table(
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
     Column("model", NAME, primary_key=True),  # a known model, or `other` (see `upstream.Upstream.counted`)
-    Column("requests", Integer, nullable=False),  # begun in this hour; with a `purpose`: first reported in this hour
+    # Requests that began in this hour, and requests with a `purpose` that were first reported on in this hour.
+    Column("requests", Integer, nullable=False),
     Column("failed", Integer, nullable=False),  # requests with a status of 400 and more
     Column("seconds", Float, nullable=False),  # total time from the requests to the end of their answers
     Column("input_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("scored", Integer, nullable=False),  # interactions that got their first score in this hour
-    Column("total", Float, nullable=False),  # current sum of these scores
+    Column("total", Float, nullable=False),  # sum of the current scores of these interactions
     Index("hours_by_hour", "hour"),
 )
-"""Sums for pages and measurements, so that they need not read a million interactions."""
+"""Sums for pages and measurements, so that pages and measurements need not read a million interactions."""
 
-keys = _table(  # `space` is the id of the space of a key; empty: all spaces
+keys = _table(  # `space` is the id of the only space that a key is valid for; empty: the key is valid for all spaces
     "keys",
     Column("name", NAME, primary_key=True),
     Column("digest", NAME, nullable=False),  # SHA-256 of the key, in hexadecimal digits
@@ -274,15 +278,15 @@ keys = _table(  # `space` is the id of the space of a key; empty: all spaces
 logins = _table(  # `space` is empty: the key of a login determines its spaces
     "logins",
     Column("token", NAME, primary_key=True),  # SHA-256 of the cookie, in hexadecimal digits
-    Column("digest", NAME, nullable=False),  # of the key of the login
+    Column("digest", NAME, nullable=False),  # SHA-256 of the key with which the user logged in
     Column("expires", Float, nullable=False),
 )
 
 erasures = _table(
     "erasures",
-    Column("number", Integer, primary_key=True),  # counted in the space
+    Column("number", Integer, primary_key=True),  # number within the space
     Column("state", NAME, nullable=False),  # removed (rows of the user), forgotten (also learned entries), done
-    Column("user", NAME),  # a keyed digest of the user's name; None once it is done
+    Column("user", NAME),  # a keyed digest of the user's name; None when the removal is done
     Column("began", Float, nullable=False),
     Column("ended", Float),
     Column("data", TEXT, nullable=False),  # JSON: counts and the input of the next stages; at the end only counts

@@ -29,8 +29,8 @@ SHOWS = frozenset({
     schema.spaces, schema.versions, schema.names, schema.snapshots, schema.corrections, schema.rollouts,
     schema.outcomes,
 })  # fmt: skip
-"""Tables that determine the content that a space shows, and its next learning. A change of them is announced to all
-processes that have the space open."""
+"""Tables that determine the content that a space shows and the data that it learns from next. A change in one of these
+tables is announced to all processes that have the space open."""
 
 
 class Scope:
@@ -40,13 +40,12 @@ class Scope:
         self.space = space
 
     def mine(self, table: FromClause, *conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-        """Return the condition that a row of a table or an alias belongs to this space, and meets the other
-        conditions."""
+        """Return the condition that a row of a table or an alias belongs to this space, and meets all `conditions`."""
         return and_(table.c.space == self.space, *conditions)
 
     def select(self, *columns: Any) -> Select[Any]:
-        """Build a query of tables or columns, limited to rows of this space. A table that only occurs in a join needs
-        `mine`."""
+        """Build a query of tables or columns, limited to rows of this space. For a table that only occurs in a join,
+        the caller must add the condition `mine`."""
         query = select(*columns)
         return query.where(*(self.mine(table) for table in query.columns_clause_froms if "space" in table.c))
 
@@ -65,7 +64,8 @@ class Scope:
 
 class Transaction(Scope):
     """Transaction that reads and writes rows of one space. `shows` is set if the transaction changes the content
-    that the space shows. At the end of the transaction, the numbers in `added` are added to the sums."""
+    that the space shows. At the end of the transaction, the numbers in `added` are added to the hourly sums (table
+    `hours`)."""
 
     def __init__(self, db: Connection, space: str, now: Callable[[Connection], float]) -> None:
         super().__init__(space)
@@ -91,7 +91,7 @@ class Transaction(Scope):
         return self.db.execute(query).first()
 
     def run(self, statement: Update | Delete) -> int:
-        """Update or delete rows. Returns the number of rows."""
+        """Update or delete rows. Returns the number of updated or deleted rows."""
         self.shows |= statement.table in SHOWS
         return self.db.execute(statement).rowcount
 
@@ -100,7 +100,7 @@ class Transaction(Scope):
         self._write(table, table.insert(), rows)
 
     def insert_new(self, table: Table, *rows: RowValues) -> None:
-        """Insert rows, except rows whose keys exist."""
+        """Insert the rows whose keys do not exist, and ignore the other rows."""
         self._write(table, insert_new(table, self.db.dialect.name), rows)
 
     def put(self, table: Table, *rows: RowValues) -> None:
@@ -108,7 +108,7 @@ class Transaction(Scope):
         self._write(table, upsert(table, self.db.dialect.name), rows)
 
     def add(self, table: Table, sums: Sequence[str], *rows: RowValues) -> None:
-        """Insert rows, or add their numbers in the columns `sums` to the rows with the same keys."""
+        """Insert rows. If a row with the same keys exists, add the numbers in the columns `sums` to it instead."""
         self._write(table, insert_adding(table, self.db.dialect.name, sums), rows)
 
     def count(self, sums: Mapping[str, Any]) -> None:
@@ -122,6 +122,6 @@ class Transaction(Scope):
 
 
 def is_empty(at: Transaction) -> bool:
-    """Whether a space has only the row of its name: it was reserved, and nothing was written."""
+    """Whether a space has no rows except its row in `spaces`: it was reserved, and nothing was written."""
     tables = [table for table in schema.metadata.tables.values() if table is not schema.spaces]
     return all(at.first(at.select(table.c.space).limit(1)) is None for table in tables)

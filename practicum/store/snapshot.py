@@ -1,8 +1,8 @@
 """The last context of a run, stored with one row per entry, so that a long run opens quickly.
 
-A context is opened as the pages of the snapshot, each read on first access, followed by the later edits, which are
-replayed. The log of edits is authoritative: a snapshot that is missing, or is not an ancestor of the requested version,
-is not used.
+To open a context, practicum takes the pages of the snapshot, which are read on first access, and replays the edits that
+were made after the snapshot. The log of edits is authoritative: the snapshot is only used if its version is the
+requested version or an ancestor of it; otherwise all edits are replayed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from practicum.store.scope import RowValues, Transaction
 from practicum.store.versions import lineage, read_edits
 
 DUE = 10_000
-"""Number of edits since the last snapshot that makes a new snapshot worthwhile."""
+"""Minimum number of edits since the last snapshot for a new snapshot."""
 
 AHEAD = 64
 """Pages that are read together when a context is read in order."""
@@ -37,7 +37,7 @@ HASHES = 500
 
 
 class SnapshotPages:
-    """Entries of a stored snapshot. Raises StoreError if they are read after the snapshot was replaced.
+    """Entries of a stored snapshot. Reading entries raises StoreError after the snapshot was replaced.
 
     `indexed` is the number of entries in the index that was saved with the snapshot, 0 without an index.
     """
@@ -50,7 +50,7 @@ class SnapshotPages:
         self._last = -2
 
     def page(self, index: int) -> dict[int, Entry]:
-        """Return the entries of one page by number."""
+        """Return the entries of a page, by the number of the entry."""
         if index not in self._ahead:
             count = AHEAD if index == self._last + 1 else 1
             self._ahead = {i: {} for i in range(index, index + count)}
@@ -77,7 +77,8 @@ class SnapshotPages:
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """Return the entries whose embedded text has one of these hashes."""
         table = schema.entries
-        # Exclude the primary key, which begins with the space: with it, SQLite would read all entries of the space.
+        # Keep SQLite from searching by the primary key, which begins with the space: it would read all entries of the
+        # space.
         in_space = unindexed(table.c.space) == self.store.space
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
         return [entry for part in parts for entry in self._read(in_space & table.c.hash.in_(part))]
@@ -89,7 +90,7 @@ class SnapshotPages:
     def _entries(self, condition: ColumnElement[bool], limit: int | None) -> list[Entry]:
         entries, snapshots = schema.entries, schema.snapshots
         same = self.store.mine(snapshots, snapshots.c.version == self.version)
-        # Use one query, so that all rows are of this version.
+        # Read the version and the entries with one query, so that all entries are of this version.
         query = select(entries.c.number, entries.c.data).select_from(snapshots.outerjoin(entries, condition))
         rows = self.store.rows(query.where(same).order_by(entries.c.number).limit(limit))
         if not rows:
@@ -120,7 +121,8 @@ def read_context(store: Store, version: int | None = None, base: Context | None 
 
 
 def _open_snapshot(store: Store, line: list[int]) -> Context:
-    """Return the context of the snapshot if its version is one of `line`, otherwise an empty context."""
+    """Return the context of the snapshot if `line` (the requested version and its ancestors) has the version of the
+    snapshot, otherwise an empty context."""
     table = schema.snapshots
     for row in store.rows(store.select(table)):
         if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:
@@ -131,15 +133,15 @@ def _open_snapshot(store: Store, line: list[int]) -> Context:
 
 
 def stored_pages(context: Context) -> SnapshotPages | None:
-    """Return the snapshot that provides pages of a context, or None."""
-    # Fast, because a large context has hundreds of pages, and each search calls this.
+    """Return the snapshot that pages of a context were taken from; None if no page is from a snapshot."""
+    # This must be fast, because a large context has hundreds of pages, and each search calls this function.
     origin = next(filter(None, map(attrgetter("origin"), context.pages)), None)
     return origin if isinstance(origin, SnapshotPages) else None
 
 
 def with_texts(context: Context, texts: Collection[str]) -> Iterator[Entry]:
-    """Yield the entries of a context whose embedded text is one of `texts`. From a snapshot, only these entries
-    are read."""
+    """Yield the entries of a context whose embedded text is one of `texts`. Other entries of a snapshot are not
+    read."""
     if (stored := stored_pages(context)) is not None:
         candidates = stored.with_hashes([*map(text_hash, texts)])
         for entry in candidates:
@@ -163,7 +165,8 @@ def snapshot_due(store: Store) -> bool:
 
 
 def write_snapshot(store: Store, context: Context, indexed: int = 0) -> None:
-    """Store a context from the log as the snapshot. Only pages that changed since the last snapshot are written."""
+    """Replace the snapshot by a context whose edits are all in the log. Only pages that changed since the last snapshot
+    are written. `indexed` is the number of entries in the index of this context."""
     table, snapshot = schema.entries, _snapshot_version(store)
 
     def unchanged(page: Page) -> bool:
@@ -195,12 +198,12 @@ def _snapshot_version(store: Store) -> int | None:
 
 
 def invalidate_snapshot(at: Transaction) -> None:
-    """Mark the snapshot as unusable. Must precede any change of the log."""
+    """Mark the snapshot as unusable. Must be called before versions in the log are changed or deleted."""
     at.run(at.delete(schema.snapshots))
 
 
 def delete_snapshot(at: Transaction) -> None:
-    """Delete the snapshot with all its text."""
+    """Delete the snapshot and all rows of its entries, including their texts."""
     invalidate_snapshot(at)
     at.run(at.delete(schema.entries))
 

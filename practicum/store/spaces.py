@@ -17,7 +17,7 @@ from practicum.store import schema
 from practicum.store.dialects import insert_new
 
 DEFAULT = "default"
-"""Name of the space of a folder for which no other name was given."""
+"""Name of a space in a folder if the user gave no other name."""
 
 FORM = "use at most 64 letters, digits, . _ and -, beginning with a letter or a digit"
 SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -28,7 +28,7 @@ class UnknownSpace(UsageError):
 
 
 def require_space_name(name: str, error: type[UsageError] = UsageError) -> None:
-    """Raise the error unless this is a valid name of a space."""
+    """Raise an error of the type `error` if a name is not a valid name of a space."""
     if not SPACE_NAME.fullmatch(name):
         raise error("space.invalid_name", f"{name!r:.80} is not a valid name of a space: {FORM}")
 
@@ -36,7 +36,7 @@ def require_space_name(name: str, error: type[UsageError] = UsageError) -> None:
 def unknown(name: str) -> UnknownSpace:
     return UnknownSpace(
         "space.unknown",
-        f"no space named {name!r}: create it with practicum space add-space or practicum serve --space {name}",
+        f"no space named {name!r}: create the space with practicum space add-space or practicum serve --space {name}",
         space=name,
     )
 
@@ -51,7 +51,7 @@ def find_space(db: Connection, name: str) -> Any:
 
 
 def reserve_space(db: Connection, name: str) -> Any:
-    """Return the row of the space with this name; reserve the name if it does not exist."""
+    """Return the row of the space with this name. If no space has the name, reserve a space with it first."""
     row = {"space": secrets.token_hex(8), "name": name, "state": "reserved"}
     numbers = dict.fromkeys(("token", "rewritten", "changed", "numbered"), 0)
     db.execute(insert_new(schema.spaces, db.dialect.name), {**row, **numbers})
@@ -70,7 +70,8 @@ def remove_space(db: Connection, space: str) -> int:
 
 
 def take_token(db: Connection, space: str) -> int | None:
-    """Return the token of a new holder of a space's lease; None if the space does not exist."""
+    """Increase the token of a space, and return it for the new holder of the lease; None if the space does not
+    exist."""
     t = schema.spaces
     # Wait for transactions that read an earlier token.
     db.execute(select(t.c.token).where(t.c.space == space).with_for_update()).all()

@@ -33,7 +33,8 @@ BUSY_SECONDS = 10.0
 """Time for which SQLite waits for another process that has locked the file (s)."""
 
 PROBE_SECONDS = 0.3
-"""Time for which a writer waits for the lock, which a reader may hold briefly to test for writers (s)."""
+"""Time for which a process that wants to write waits for the lock file (s). Another process may hold the lock for a
+moment, to test whether a writer has it."""
 
 SYNCHRONOUS_VARIABLE = "PRACTICUM_SQLITE_SYNCHRONOUS"
 """Environment variable for tests: the `synchronous` mode of SQLite (OFF, NORMAL or FULL) for databases that are opened
@@ -44,7 +45,7 @@ TOKENS = re.compile(r"\w+|[^\w\s]")
 
 
 PROGRAM = ("practicum", "practicum.cli.app")
-"""Names of the program on a command line."""
+"""Names of practicum in the command line of a process."""
 
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP)
@@ -55,7 +56,7 @@ SERVING = "practicum serve"
 
 
 class SqliteLease:
-    """Lock file. The operating system releases it when this process ends for any reason."""
+    """Lease that is a lock on a file. The operating system releases the lock when this process ends for any reason."""
 
     def __init__(self, lock: FileLock, token: int) -> None:
         self._lock, self.token = lock, token
@@ -70,7 +71,8 @@ class SqliteLease:
 
 
 class SqliteBackend:
-    """Database file in a folder. `create` creates the file if it is missing, and migrates it."""
+    """Database file in a folder. `create`: whether to create a missing file, and to migrate a file of an earlier
+    format."""
 
     index = "files"
     shared = False
@@ -86,7 +88,7 @@ class SqliteBackend:
         if create:
             ensure_private(folder / DATABASE_FILE)
         if not read_only and _is_without_log(folder / DATABASE_FILE):
-            # Open it read-only first: a database of another program must not be changed, not even to WAL mode.
+            # Open the file read-only first: a database of another program must not be changed, not even to WAL mode.
             self.engine = _engine(folder, read_only=True)
             try:
                 self._refuse_active()
@@ -139,7 +141,7 @@ class SqliteBackend:
         advice = ""
         if _is_damage(error):
             advice = (
-                f"; the file is damaged: restore it from a copy, or save its readable part with: sqlite3 "
+                f"; the file is damaged: restore the file from a copy, or save the readable part with: sqlite3 "
                 f"{self.folder / DATABASE_FILE} .recover | sqlite3 OTHER/{DATABASE_FILE}"
             )
         code = "store.damaged" if advice else "store.unreadable"
@@ -159,7 +161,7 @@ class SqliteBackend:
         # SQLite crashes if a connection is closed while another thread uses it.
         with self._errors(), self._watch:
             if self._closed:
-                raise StoreError("space.closed", f"{self.folder} is closed")
+                raise StoreError("space.closed", f"the store {self.folder} is closed")
             if self._watching is None:
                 # `data_version` can only be compared with earlier values from the same connection.
                 self._watching = self.engine.raw_connection()
@@ -177,9 +179,9 @@ class SqliteBackend:
         lock = self._lock(files / LOCK_FILE, PROBE_SECONDS)
         if lock is None:
             holder = _holder(files / LOCK_FILE)
-            ends = "its round of learning" if f"({SERVING})" in holder else "it"
+            ends = "its round of learning" if f"({SERVING})" in holder else "that process"
             raise RunBusy(
-                "store.busy", f"{holder} is writing to {files}: wait until {ends} ends, or stop it with Ctrl-C"
+                "store.busy", f"{holder} is writing to {files}: wait until {ends} ends, or stop the process with Ctrl-C"
             )
         try:
             with self._errors("write to"), self.transaction() as db:
@@ -199,7 +201,7 @@ class SqliteBackend:
             return False
 
     def _lock(self, path: Path, wait: float) -> FileLock | None:
-        """Take a lock against other processes. Returns None if another process has it."""
+        """Take a lock against other processes. Returns None if another process has the lock."""
         try:
             make_folder(path.parent)
             # The thread that releases the lock may differ from the thread that took it.
@@ -230,8 +232,8 @@ class SqliteBackend:
         if lock is None:
             raise RunBusy(
                 "store.busy",
-                f"{_holder(self.folder / SERVING_FILE)} already serves the store {self.folder}: stop it, or use a "
-                "different store",
+                f"{_holder(self.folder / SERVING_FILE)} already serves the store {self.folder}: stop that process, or "
+                "use a different store",
             )
         with lock:
             yield
@@ -319,7 +321,7 @@ def synchronous() -> str:
 
 
 def _is_without_log(path: Path) -> bool:
-    """Whether a file is a database without a write-ahead log; practicum's databases all have one."""
+    """Whether a file is a SQLite database without a write-ahead log. All databases of practicum have such a log."""
     try:
         with path.open("rb") as file:
             return file.read(20)[18:] == b"\1\1"
@@ -330,7 +332,8 @@ def _is_without_log(path: Path) -> bool:
 def _engine(folder: Path, read_only: bool) -> Engine:
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_FILE}-wal").exists():
-        # For reading, SQLite would create a log, which is impossible here. Without a log, no process is writing.
+        # Even for reading, SQLite would create a log, which is impossible in this folder. The missing log shows that no
+        # process is writing, so the file can be opened as immutable.
         mode += "&immutable=1"
     uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
     # A folder may come from an untrusted source: its schema must not call functions, and damaged pages are detected
@@ -345,12 +348,14 @@ def _engine(folder: Path, read_only: bool) -> Engine:
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
-    # Keep connections open: when the last connection closes, SQLite merges its log into the file and deletes it.
+    # Keep connections open: when the last connection closes, SQLite merges the log into the database file and deletes
+    # the log.
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True)
 
 
 def _holder(path: Path) -> str:
-    """Describe the process that has the lock of a file, as far as the system reports it."""
+    """Describe the process that holds the lock on a file: its id and program, or "another process" if the system does
+    not report the process."""
     with suppress(OSError, ValueError, IndexError, StopIteration):
         end = f":{path.stat().st_ino}"
         locks = map(str.split, Path("/proc/locks").read_text().splitlines())

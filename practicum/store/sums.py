@@ -17,13 +17,13 @@ SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "outpu
 HOUR = 3_600.0
 
 LONGEST_NAME = 200
-"""Maximum characters of an outside name, such as a model name, in an index: PostgreSQL limits the size of an index
-item."""
+"""Maximum characters of a name that comes from outside, such as a model name, in a column with an index: PostgreSQL
+limits the size of an index item."""
 
 
 def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
-    """Add numbers to rows of `hours`. Each item has the space, the version, the model, the time (`at`, in seconds) and
-    the numbers. All nodes write in the same order, to avoid deadlocks."""
+    """Add numbers to rows of `hours`. Each item of `added` has the space, the version, the model, the time (`at`, in
+    seconds) and the numbers. All nodes write the rows in the same order, to avoid deadlocks."""
     sums: dict[tuple[Any, ...], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
     for item in added:
         row = sums[item["space"], int(item["at"] // HOUR), item["version"], item["model"][:LONGEST_NAME]]
@@ -36,8 +36,8 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
 
 
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers that an interaction adds to `hours`. An interaction that is not a request of a user only adds
-    its tokens."""
+    """Return the numbers that an interaction adds to `hours`. An interaction with a `purpose`, which is not a request
+    of a user, only adds its tokens."""
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {

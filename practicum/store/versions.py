@@ -24,8 +24,8 @@ EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Changes of one version. `parent` is the version to which they were applied; for a rollback, the version that
-    it restored. `step` is the step that created the version."""
+    """A version, stored as edits. `parent` is the version to which the edits were applied; for a rollback, the version
+    that was restored. `step` is the step of learning that created the version."""
 
     version: int
     parent: int | None
@@ -60,8 +60,8 @@ def seed_version(context: Context) -> Version:
 
 
 def read_versions(store: Store | Transaction, table: Table = schema.versions, after: int = -1) -> list[Version]:
-    """Return the versions of a space after version `after`, oldest first. `table` has the versions of the playbook
-    or of the corrections."""
+    """Return the versions of a space with numbers above `after`, oldest first. `table` is the table of versions of the
+    playbook or of the corrections."""
     rows = store.rows(store.select(table).where(table.c.version > after).order_by(table.c.version))
     for row in rows:
         if not isinstance(row.next_number, int):
@@ -111,7 +111,8 @@ def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> 
 
 
 def original(store: Store, version: int | None = None) -> int:
-    """Return the version that `version` (None: the last) restored by rollbacks, or `version` itself if it has edits."""
+    """Return the version whose edits made the context of `version` (None: the last): if `version` is a rollback, the
+    version that it restored, otherwise `version` itself. A rollback to a rollback is followed further."""
     table, versions = schema.versions.c, read_parents(store)
     copies = store.select(table.version, table.parent).where(table.applied == "[]", table.parent.is_not(None))
     parents = {row.version: row.parent for row in store.rows(copies)}
@@ -137,7 +138,8 @@ def rebuild(versions: Sequence[Version], version: int | None = None, letter: str
 
 @dataclass(frozen=True, slots=True)
 class EntryEvent:
-    """Edit of an entry, with its version and step. `lost` are the texts of the entries that a merge removed, by id."""
+    """Edit of an entry (`done`), with the version and the step in which it was made. If the edit is a merge, `lost` are
+    the texts of the entries that it removed, by id."""
 
     version: int
     step: int
@@ -168,8 +170,8 @@ def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
     """Return the difference between the last contexts of two runs.
 
     Entries with the same id match if they had the same text at some time, for example if one run started from the
-    context of the other. Other entries match if they have the same text, and then if they have the same id and similar
-    texts, for example after a playbook file was edited.
+    context of the other run. Of the remaining entries, entries with the same text match. Of the entries that then
+    remain, entries with the same id and similar texts match, for example after a playbook file was edited.
     """
     before, after = ({e.id: e for e in rebuild(versions)} for versions in (old, new))
     had, has = _texts(old), _texts(new)
@@ -194,7 +196,7 @@ SIMILAR = 0.6
 
 
 def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
-    """Return all texts that each entry has had."""
+    """Return all texts that each entry ever had, by the id of the entry."""
     texts: dict[str, set[str]] = {}
     for version in versions:
         for done in version.applied:
@@ -206,8 +208,8 @@ def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
 def diff_entries(
     before: Mapping[str, Entry], after: Mapping[str, Entry], same: Mapping[str, str] | None = None
 ) -> Difference:
-    """Return the difference of entries by their ids. `same` maps ids in `after` to ids in `before`; None: equal ids
-    match."""
+    """Return the difference between the entries `before` and `after`, which are given by id. `same` maps the id of an
+    entry in `after` to the id of the same entry in `before`; None: entries with equal ids are the same."""
     same = {id: id for id in after if id in before} if same is None else same
     matched = set(same.values())
     both = [(before[same[id]], entry) for id, entry in after.items() if id in same]

@@ -3,9 +3,11 @@
 Writes that arrive during a commit share the next transaction, so thousands per second need only a few flushes. When the
 wait for a write ends, the write is on disk. Three kinds of writes share a transaction:
 
-- A change is a function of a transaction. If it raises an error, only its own effects are rolled back.
-- Rows of learning are written in order. After a failure, all later rows fail too, because they may depend on earlier
-  rows. If a database server cannot be reached, these rows wait a moment, because their content was paid for.
+- A change is a function that is called with the transaction. If the function raises an error, only its own effects are
+  rolled back.
+- Rows of learning are written in order. After a failure, all later rows of the same learner fail too, because they may
+  depend on the failed rows. If a database server cannot be reached, rows of learning wait a moment, because their
+  content was paid for.
 - Rows without a waiting caller, such as interactions, are kept in memory while they cannot be written.
 """
 
@@ -41,17 +43,19 @@ T = TypeVar("T")
 logger = logging.getLogger("practicum.store")
 
 UNWRITTEN, UNWRITTEN_BYTES = 20_000, 256 * 2**20
-"""Maximum rows without a waiting caller in memory, and maximum bytes of their texts, while they cannot be written."""
+"""Maximum number of rows without a waiting caller that are kept in memory until they can be written, and maximum bytes
+of their values. Beyond it, the oldest rows are dropped."""
 
 WINDOW, AGAIN = 0.05, 1.0
-"""Time for which rows without a waiting caller are collected into a batch, and time until a retry (s)."""
+"""Time for which rows without a waiting caller are collected into a batch, and time after which they are retried if
+writing failed (s)."""
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75)
 """Pauses before rows of learning are retried after a server became unreachable (s); the last pause is repeated."""
 
 
 class Writing:
-    """Right to write what a space learns, and whether writing still succeeds."""
+    """Right of a learner to write what a space learns, and the first failure of such a write."""
 
     def __init__(self, space: str, lease: Lease) -> None:
         self.space, self.lease = space, lease
@@ -61,7 +65,8 @@ class Writing:
 
 @dataclass(frozen=True)
 class _Change(Generic[T]):
-    """Function of a transaction. It has exclusive access to `space`; if `space` is empty, no space is locked."""
+    """Change: a function that is called with a transaction. The space `space` is locked during the call; if `space` is
+    empty, no space is locked."""
 
     make: Callable[[Transaction], T]
     space: str
@@ -96,7 +101,8 @@ class _Posted:
 
 
 Refused = Callable[[str, str, str], None]
-"""Callback in the writer thread with the space, the table and the error of a row that the database refused."""
+"""Callback for a row that the database refused, with the row's space, its table and the error. It runs in the writer
+thread."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +145,16 @@ class Writer:
         return len(self._posted)
 
     def do(self, change: Callable[[Transaction], T], space: str = "", writing: Writing | None = None) -> Future[T]:
-        """Run a change of the space with this id, excluding other writers, and announce it to all nodes. The future
-        completes with the result of the change when the change is on disk. Raises UnknownSpace if the space was
-        deleted, RunBusy if another process has taken over the lease."""
+        """Run a change of the space with this id, excluding other writers. If the change affects the content that the
+        space shows, announce it to all nodes. The future completes with the result of the change when the change is on
+        disk. The future fails with UnknownSpace if the space was deleted, with RunBusy if another process has taken
+        over the lease in `writing`."""
         done: Future[T] = Future()
         self._put(_Change(change, space, writing, done))
         return done
 
     def write(self, table: Table, rows: Sequence[dict[str, Any]], writing: Writing) -> Future[None]:
-        """Insert or replace rows of learning."""
+        """Insert or replace rows of learning. The future completes when the rows are on disk."""
         done: Future[None] = Future()
         if writing.failure is not None:
             done.set_exception(writing.failure)
@@ -158,9 +165,9 @@ class Writer:
     def post(
         self, space: str, table: Table, row: RowValues, *, announce: bool = False, sums: Mapping[str, Any] | None = None
     ) -> None:
-        """Insert a row of a space soon, and before every later change, without waiting. A row whose key exists is not
-        inserted. With `announce`, all nodes are notified. `sums` are added to `hours` together with the row. Rows of a
-        deleted space are dropped."""
+        """Insert a row of a space soon, and before every later change, without waiting. The row is ignored if a row
+        with the same keys exists, and dropped if the space was deleted. `announce`: whether to announce a change of the
+        space to all nodes. `sums`: numbers to add to the table `hours` in the same transaction."""
         sums = None if sums is None else {**sums, "space": space}
         posted = _Posted(table, {**row, "space": space}, announce, sums, size_of(row.values()))
         with self._changing:
@@ -211,8 +218,8 @@ class Writer:
         return write
 
     def _commit(self, posted: Sequence[_Posted], writes: Sequence[_Write], *, again: bool = True) -> None:
-        """Write the oldest posted rows and make these changes in one transaction, and set the results. `again`: if the
-        database ends the transaction for a deadlock, retry it once."""
+        """Insert the rows `posted` and make the writes in one transaction, and set the results of the writes. `again`:
+        whether to retry once if the database ends the transaction because of a deadlock."""
         writes = self._held(writes)
         try:
             with self.backend.transaction() as db:
@@ -237,7 +244,8 @@ class Writer:
         _answer(writes, batch.results)
 
     def _held(self, writes: Sequence[_Write]) -> Sequence[_Write]:
-        """Return the writes of holders who still have their lease. Answer all other writes with an error."""
+        """Return the writes whose lease is still held. Set an error as the result of each write whose lease was
+        lost."""
         for writing in {id(write.writing): write.writing for write in writes}.values():
             if writing is None:
                 continue
@@ -259,7 +267,8 @@ class Writer:
         self._give_up(writes, failure)
 
     def _give_up(self, writes: Sequence[_Write], failure: StoreError) -> None:
-        """Answer these writes with the failure; but let rows of learning wait a moment for a server."""
+        """Set the failure as the result of these writes. If the server cannot be reached, rows of learning wait for it
+        first, up to the `patience` of the backend."""
         now, unreachable, failed = time.monotonic(), isinstance(failure, StoreAway), list[_Write]()
         for write in writes:
             if unreachable and isinstance(write, _LearningRows) and now - write.began < self.backend.patience:
@@ -269,7 +278,8 @@ class Writer:
         _answer(failed, [(None, failure)] * len(failed))
 
     def _drop(self, posted: Sequence[_Posted]) -> None:
-        """Remove these posted rows, the oldest ones, from the queue; some may already have been dropped."""
+        """Remove these rows, which are the oldest, from the posted rows. Some may already have been dropped, because
+        too many rows were waiting."""
         done = set(map(id, posted))
         with self._changing:
             while self._posted and id(self._posted[0]) in done:
@@ -277,7 +287,8 @@ class Writer:
 
 
 class _Batch:
-    """One transaction: the result of each write, and the rows that the database refused."""
+    """One transaction of posted rows and writes. It collects the result of each write, and the posted rows that the
+    database refused."""
 
     def __init__(self, backend: Backend, db: Connection, posted: Sequence[_Posted], writes: Sequence[_Write]) -> None:
         self.backend, self.db, self.posted, self.writes = backend, db, posted, writes
@@ -287,10 +298,11 @@ class _Batch:
         self._announced = set[str]()
         self._added: list[Mapping[str, Any]] = []
         self._failed: dict[Writing, StoreError] = {}
-        """Errors of refused rows, by learner. Later rows of the learner may depend on these rows, so they fail too."""
+        """Error of the refused rows of each learner. All later rows of this learner fail too, because they may depend
+        on the refused rows."""
 
     def write(self) -> None:
-        """Write everything. Raises errors that affect all writes."""
+        """Insert the posted rows and make the writes. Raises only errors that affect all of them."""
         changed = sorted({write.space for write in self.writes if isinstance(write, _Change) and write.space})
         self.backend.begin(self.db, changed)
         named = {row.values["space"] for row in self.posted} | {_space(write) for write in self.writes}
@@ -309,7 +321,8 @@ class _Batch:
         return space in self._spaces and self._spaces[space][0] == "live"
 
     def _insert(self, rows: Sequence[_Posted]) -> None:
-        """Insert posted rows together; if the database refuses that, insert them separately."""
+        """Insert posted rows together. If the database refuses a row, insert both halves of the rows separately, down
+        to single rows, so that only the refused row is left out."""
         if not rows:
             return
         try:
@@ -329,7 +342,7 @@ class _Batch:
         self._announced |= {row.values["space"] for row in rows if row.announce}
 
     def _write(self, writes: Sequence[_LearningRows]) -> None:
-        """Write rows of learning together; if the database refuses that, one write after the other."""
+        """Write rows of learning together. If the database refuses a row, make one write after the other."""
         writable = [write for write in writes if self._problem(write) is None]
         by_table: dict[str, tuple[Table, list[dict[str, Any]]]] = {}
         for write in writable:
@@ -357,8 +370,8 @@ class _Batch:
         return self._nested(change.make, {change.space} - {""}, change.space)
 
     def _nested(self, make: Callable[[Transaction], Any], shown: set[str], space: str = "") -> _Result:
-        """Run a function on a `space` in a nested transaction. If it changes the shown content, announce the spaces in
-        `shown` to all nodes."""
+        """Run a function on a `space` in a nested transaction, and return its result or its error. If the function
+        changes the content that a space shows, announce a change of the spaces in `shown` to all nodes."""
         at = Transaction(self.db, space, self.backend.now)
         try:
             with self.db.begin_nested():
@@ -391,8 +404,8 @@ class _Batch:
 
 
 def space_states(db: Connection, spaces: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return the states and the tokens of the existing spaces among these. The states and tokens do not change until
-    the transaction ends."""
+    """Return the state and the token of each of these spaces, without spaces that do not exist. The states and tokens
+    do not change until the transaction ends."""
     if not (ids := sorted({*spaces})):
         return {}
     t = schema.spaces
