@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -29,11 +28,11 @@ PROGRAMS = sorted(
 )
 
 
-def run(program: Path, folder: Path, model: str, *, stdin: str = "") -> str:
+def run(program: Path, folder: Path, model: str) -> str:
     """Run an example in an empty folder, and return its output."""
     env = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_PROXY", "_proxy"))}
     done = subprocess.run(
-        [sys.executable, str(program)], cwd=folder, input=stdin, capture_output=True, text=True, timeout=200,
+        [sys.executable, str(program)], cwd=folder, input="", capture_output=True, text=True, timeout=200,
         env={**env, "PYTHONPATH": str(ROOT), "PRACTICUM_MODEL": model},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -72,11 +71,3 @@ def test_a_program_is_an_agent(fast_server: ServerProcess, tmp_path: Path) -> No
     )  # fmt: skip
     assert practicum.run_sync(work).scores == {"before": 0.25, "test": 1.0}
     assert fast_server.stats()["calls"] == 0
-
-
-def test_the_example_program_answers_a_line(tmp_path: Path) -> None:
-    line = json.dumps({
-        "task": {"id": "x", "input": "a new battery"}, "instructions": "", "place": "step 1/attempt/0.x",
-        "context": "- Task: the screen is black\n  Answer: K7\n- Task: my battery is dead\n  Answer: K5",
-    })  # fmt: skip
-    assert json.loads(run(EXAMPLES / "agent_command.py", tmp_path, "none", stdin=f"{line}\n"))["answer"] == "K5"

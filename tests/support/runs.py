@@ -30,7 +30,6 @@ class Memory:
     def __init__(self, rows: Mapping[str, JournalRow] | None = None) -> None:
         self.rows: dict[str, JournalRow] = dict(rows or {})
         self._earlier = dict(self.rows)
-        self.outages: list[tuple[Sequence[str], Sequence[str]]] = []
         self.hits = 0
 
     def find(self, place: str, digest: str) -> JournalRow | None:
@@ -44,9 +43,6 @@ class Memory:
     async def write(self, *records: JournalRow) -> None:
         for record in records:
             self.post(record)
-
-    def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
-        self.outages.append((again, lost))
 
 
 class Words:

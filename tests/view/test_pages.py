@@ -17,7 +17,7 @@ from refusals import refused
 from scripts import Learned, added, scripted
 from sites import Reader, read, site, wrong_at_first
 from starlette.testclient import TestClient
-from teams import divided, learned, team
+from teams import team
 
 import practicum
 from practicum.agents.team import make_team
@@ -235,8 +235,9 @@ def count(page: Reader, kind: str) -> int:
 
 
 def test_the_page_shows_the_network_its_steps_in_order_and_rewards_if_it_was_learned_from(tmp_path: Path) -> None:
-    run, network = learned(tmp_path, divided(1)), make_team(4, "complete")
-    parts = practicum.Parts(clients={"agent": client(team())})
+    odd, network = make_tasks(1, start=1), make_team(4, "complete")
+    run = scripts.learned(tmp_path, client(team), odd, method="mael", profile="small")
+    parts = practicum.Parts(clients={"agent": client(team)})
     answered = practicum.run_sync(ask("Message 9: say word9", run.folder, parts=parts))
     page = Reader(answer_page(answered, network, run.folder))
     # agent4 received no work.
