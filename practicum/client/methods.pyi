@@ -38,24 +38,26 @@ class OperationMethods:
         """List the last interactions. The newest comes first."""
 
     async def playbook(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
-        """Search or list the playbook. It has the lessons from earlier work, which are shown to requests."""
+        """Search or list the playbook. The playbook has the lessons from earlier work, which are shown to requests."""
 
     def playbook_sync(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
-        """Search or list the playbook. It has the lessons from earlier work, which are shown to requests."""
+        """Search or list the playbook. The playbook has the lessons from earlier work, which are shown to requests."""
 
     async def history(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
-        """Show the rollouts of versions. The answer also has their results, the alarms, and for each entry the mean score
-        of the requests that saw it."""
+        """Show the rollouts of versions. The answer also has the results of the rollouts, the alarms, and for each entry
+        the mean score of the requests that saw the entry."""
 
     def history_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
-        """Show the rollouts of versions. The answer also has their results, the alarms, and for each entry the mean score
-        of the requests that saw it."""
+        """Show the rollouts of versions. The answer also has the results of the rollouts, the alarms, and for each entry
+        the mean score of the requests that saw the entry."""
 
     async def corrections(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
-        """List the corrections and notes in a state. The oldest come first. The answer also has their total number."""
+        """List the corrections and notes in a state. The oldest come first. The answer also has the number of all
+        corrections and notes in this state."""
 
     def corrections_sync(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
-        """List the corrections and notes in a state. The oldest come first. The answer also has their total number."""
+        """List the corrections and notes in a state. The oldest come first. The answer also has the number of all
+        corrections and notes in this state."""
 
     async def review(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
         """List corrections, notes and learned edits that wait for review. The oldest come first. Of many corrections,
@@ -72,18 +74,18 @@ class OperationMethods:
         """Approve or reject a review. A correction or a note in effect can be rejected too."""
 
     async def edit(self, id: str | None = ..., *, text: str | None = ..., section: str | None = ..., seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Edited:
-        """Change an entry of the playbook, or add one. All requests see the new version at once."""
+        """Change an entry of the playbook, or add an entry. All requests see the new version at once."""
 
     def edit_sync(self, id: str | None = ..., *, text: str | None = ..., section: str | None = ..., seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Edited:
-        """Change an entry of the playbook, or add one. All requests see the new version at once."""
+        """Change an entry of the playbook, or add an entry. All requests see the new version at once."""
 
     async def remove(self, id: str, *, seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Removed:
         """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the
-        role review, a key removes only notes of the same user, or of none."""
+        role review, a key removes only notes of the user that the request names (none: notes without a user)."""
 
     def remove_sync(self, id: str, *, seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Removed:
         """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the
-        role review, a key removes only notes of the same user, or of none."""
+        role review, a key removes only notes of the user that the request names (none: notes without a user)."""
 
     async def rollback(self, version: int | None = ..., *, session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
         """Make a version live for all requests. This ends the rollout of a new version."""
@@ -98,22 +100,22 @@ class OperationMethods:
         """Promote the version of a rollout, or take it back."""
 
     async def learn(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
-        """Start a round of learning. It starts as soon as possible, even with few outcomes."""
+        """Start a round of learning. The round starts as soon as possible, even with few outcomes."""
 
     def learn_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
-        """Start a round of learning. It starts as soon as possible, even with few outcomes."""
+        """Start a round of learning. The round starts as soon as possible, even with few outcomes."""
 
     async def export_user(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user. This includes entries and records learned from it in the space."""
+        """Export all data of a user. This includes entries and records learned from the data in the space."""
 
     def export_user_sync(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user. This includes entries and records learned from it in the space."""
+        """Export all data of a user. This includes entries and records learned from the data in the space."""
 
     async def forget_user(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Delete all data of a user for good. Entries and records learned from it in the space are deleted too."""
+        """Delete all data of a user for good. Entries and records learned from the data in the space are deleted too."""
 
     def forget_user_sync(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Delete all data of a user for good. Entries and records learned from it in the space are deleted too."""
+        """Delete all data of a user for good. Entries and records learned from the data in the space are deleted too."""
 
     async def keys(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
         """List the keys. The store only has their digests."""
@@ -128,10 +130,10 @@ class OperationMethods:
         """Create a key. The answer contains the key, which is shown only once."""
 
     async def remove_key(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
-        """Delete a key. Sessions of the pages that use it end."""
+        """Delete a key. Browsers that signed in with this key are signed out."""
 
     def remove_key_sync(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
-        """Delete a key. Sessions of the pages that use it end."""
+        """Delete a key. Browsers that signed in with this key are signed out."""
 
     async def spaces(self, *, session: str | None = ..., user: str | None = ...) -> answers.Spaces:
         """List the spaces of the service."""

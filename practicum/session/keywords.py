@@ -28,12 +28,12 @@ class RunOptions(TypedDict, total=False):
     roles: Mapping[str, str]
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
     profile: Profile | None
-    """Prompts and formats for capable models (full) or for small models (small). None: small if the model of the
-    reflector runs in this process (without one, the agent's model); otherwise full."""
+    """Prompts and formats for capable models (full) or for small models (small). None: small if the reflector's model
+    runs in this process, otherwise full. Without a model for the reflector, the agent's model decides."""
     sections: Mapping[str, str] | Sequence[str]
     """Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names. On the command line a file
-    of such lines, or a,b,c. Empty: the sections of the seed and a general set; in the profile small, only the
-    section `rules`."""
+    of such lines, or a,b,c. Empty: the sections of the context that the run starts with, and a general set; in the
+    profile small, only the section `rules`."""
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None
@@ -62,8 +62,8 @@ class RunOptions(TypedDict, total=False):
     concurrency: int
     """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
     engine: str
-    """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything else runs in
-    this process, and so does an agent that makes one model call."""
+    """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything except attempts
+    runs in this process, and so do attempts of an agent that makes one model call."""
     ray_address: str | None
     """Address of the cluster's head as HOST:PORT, or auto: the cluster of this machine. None: RAY_ADDRESS, or else a
     local Ray that is started for this run."""
@@ -113,7 +113,7 @@ class RunOptions(TypedDict, total=False):
     from_traces: bool
     """Learn from attempts stored in the tasks; the agent runs in evaluations only."""
     trace_faults: int
-    """Number of parts of the stored traces that could not be read in full; the report shows it."""
+    """Number of parts of the stored traces that could not be read in full; the report shows this number."""
     before: bool
     """Also score the test tasks before learning."""
     max_calls: int | None
@@ -144,8 +144,8 @@ class ResumeOptions(TypedDict, total=False):
     concurrency: int | None
     """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
     engine: str | None
-    """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything else runs in
-    this process, and so does an agent that makes one model call."""
+    """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything except attempts
+    runs in this process, and so do attempts of an agent that makes one model call."""
     ray_address: str | None
     """Address of the cluster's head as HOST:PORT, or auto: the cluster of this machine. None: RAY_ADDRESS, or else a
     local Ray that is started for this run."""
