@@ -49,8 +49,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 CHARS_PER_TOKEN = 4
 BLOCK_TOKENS = 16
 THOUGHT = 'The user asks something. A draft would be {"answer": "draft"}. I will answer now.'
-"""Simulated reasoning. It contains a draft, so that a parser that takes the first JSON object of a text gets the
-draft."""
+"""Simulated reasoning. It contains a draft, so that a parser that takes the first JSON object of a text gets the draft
+in place of the answer."""
 _TIME = 1_700_000_000
 _ID = "0simulated0id0"  # placeholder in rendered answers that is replaced by the request's id
 _LABEL_CHARS = 40
@@ -66,7 +66,7 @@ _WORDS = [
     for end in ("lan", "rem", "sil", "ton", "dus", "mak", "nel", "pir", "gos", "rut", "val", "zen", "bis", "kor")
 ]
 _MAX_ITEMS, _MAX_NESTED_REFS = 2, 2
-_SPAN = 100  # width of the range of a number that has a missing bound
+_SPAN = 100  # width of a number's range if the schema gives only one bound, or none
 
 
 def fill(schema: Body, seed: int) -> Any:
@@ -182,12 +182,12 @@ class _Filler:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A deviation from the usual answer: an error (`status`), or changes of the answer (the other fields).
+    """A deviation from the usual answer: an error (`status` to `parameters`), or changes of the answer (`message` to
+    `choices`).
 
-    A behaviour with neither an error nor changes affects the connection, and is implemented in the server. In texts,
-    {text}, {half} and {reversed} are replaced by the text of the answer, its first half, and its reverse, and {thought}
-    by THOUGHT.
-    """
+    A behaviour without an error and without changes affects the connection, and is implemented in `SimulatedServer`. In
+    texts, {text}, {half} and {reversed} are replaced by the text of the answer, the first half of this text, and the
+    reversed text; {thought} is replaced by THOUGHT."""
 
     about: str
     """Help text."""
@@ -202,7 +202,7 @@ class Behaviour:
     """Body of the error, in place of an `error` object."""
 
     parameters: Sequence[str] = ()
-    """Parameters that cause the error. Empty: every request causes it."""
+    """Parameters of a request that cause the error. Empty: every request causes the error."""
 
     message: Mapping[str, Any] | None = None
     """New values for fields of the message."""
@@ -272,8 +272,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     name: Behaviour(**values)
     for name, values in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
 }
-"""Behaviours of the server, by name. They apply to every request, every n-th request, or requests that contain a
-text."""
+"""Behaviours of the server, by name. `ServerOptions.behaviours` selects the requests to which a behaviour applies."""
 
 
 # ---- Requests and answers in each protocol
@@ -332,7 +331,8 @@ def _called(body: Body) -> Iterator[str]:
 
 
 def _forced_tool(body: Body) -> str | None:
-    """Return the tool that the request forces: the named tool, or the first tool not called yet, or the last tool."""
+    """Return the tool that the request forces the model to call; None if it forces no tool. If the request does not
+    name the tool, it is the first tool not called yet, or the last tool if all were called."""
     tools, choice = _tools(body), body.get("tool_choice")
     if isinstance(choice, dict):
         name = choice.get("function", choice).get("name")
@@ -345,8 +345,8 @@ def _forced_tool(body: Body) -> str | None:
 
 
 def _schema(body: Body) -> Body | None:
-    """Return the schema of a structured answer: the schema of the response format, or the first schema in the
-    messages."""
+    """Return the schema that the request sets for the answer: the schema of the response format, else the first schema
+    in the messages, else None."""
     form: Body = body.get("response_format") or (body.get("text") or {}).get("format") or {}
     if form.get("type") == "json_schema":
         schema: Body = form.get("json_schema", form)["schema"]
@@ -370,7 +370,7 @@ def _default_answer(body: Body, seed: int) -> Answer:
 
 
 def _completion(body: Body, answer: Answer, usage: Counter[str]) -> Body:
-    """Return the answer as a chat completion. The answers in other protocols are derived from it."""
+    """Return the answer as a chat completion. The answers in other protocols are derived from this completion."""
     message: Body = {"role": "assistant", "content": answer}
     if not isinstance(answer, str):
         function = {"name": answer["name"], "arguments": json.dumps(answer["arguments"])}
@@ -418,8 +418,8 @@ def _chat(completion: Body, pieces: Pieces, include_usage: bool) -> list[Body]:
 
 
 def _blocks(completion: Body) -> list[tuple[str, str, str]]:
-    """Return kind (thinking, text or tool), text and tool name of each part of a completion, for protocols other than
-    chat completions."""
+    """Return (kind, text, tool name) of each part of a completion, for protocols other than chat completions. The kind
+    is thinking, text or tool."""
     message: Body = next((choice["message"] for choice in completion["choices"]), {})
     content, blocks = message.get("content"), list[tuple[str, str, str]]()
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -602,7 +602,7 @@ def _event(path: str, event: Body) -> bytes:
 
 
 def _in_protocol(path: str, refusal: Refusal) -> Refusal:
-    """Convert an error to the format of the protocol."""
+    """Convert an error to the format of the protocol to which the path belongs."""
     status, body = refusal
     if not path.startswith("/v1/messages"):
         return refusal
@@ -651,7 +651,7 @@ class ServerOptions:
     """Latency (s) per output token."""
 
     output_tokens: int | None = None
-    """Output tokens to count per answer. None: computed from the answer."""
+    """Number of output tokens to count for each answer. None: the number is computed from the length of the answer."""
 
     tail: float = 0.0
     """Standard deviation of the logarithm of the latency."""
@@ -666,7 +666,8 @@ class ServerOptions:
     """Delay (s) between the chunks of a stream."""
 
     behaviours: Sequence[tuple[str, int | str]] = ()
-    """(name, n) applies to every n-th request, (name, text) to requests with the text in their messages."""
+    """Behaviours to apply. (name, n) applies a behaviour to every n-th request, (name, text) to requests with this text
+    in their messages."""
 
     log: str | Path | None = None
     """File that gets a line with the digest of each request."""
@@ -718,8 +719,8 @@ class _Request:
 
 
 class SimulatedServer:
-    """ASGI app of the simulated server, with its counters. `url` ends in /v1 while `serve` runs the server. `log` is an
-    open file.
+    """ASGI app of the simulated server, with its counters. `url` is the base URL, which ends in /v1, while `serve` runs
+    the server. `log` is a file that is open for writing.
 
     The request header `x-sim-fault` lists behaviours for the answer, separated by commas. The request header
     `x-sim-request-id` is returned unchanged as `x-request-id`. GET /stats returns `stats`, and POST /reset calls
@@ -845,7 +846,7 @@ class SimulatedServer:
         return None
 
     def _active(self, body: Body) -> list[str]:
-        """Return the behaviours that apply to this request. Count the request before this call."""
+        """Return the behaviours that apply to this request. The caller must have counted the request."""
         if not self.options.behaviours:
             return []
         number, texts = self._counts["received"], "\n".join(text for _, text in _turns(body))
@@ -856,8 +857,8 @@ class SimulatedServer:
         ]
 
     def _admit(self, prompt: str) -> int:
-        """Add a prompt to the prefix cache (unbounded, blocks chained by hashes). Return the number of its leading
-        tokens that were already cached."""
+        """Add a prompt to the prefix cache (unbounded, blocks chained by hashes). Return the number of leading tokens
+        of the prompt that were already cached."""
         cached, chain, size = 0, 0, BLOCK_TOKENS * CHARS_PER_TOKEN
         for index in range(len(prompt) // size):
             chain = hash((chain, prompt[index * size : (index + 1) * size]))
@@ -974,9 +975,10 @@ def _require_uvicorn() -> None:
 
 @asynccontextmanager
 async def serve(options: ServerOptions | None = None) -> AsyncIterator[SimulatedServer]:
-    """Run a server in this event loop for the duration of the block. Raises UsageError if the extra is missing."""
+    """Run a server in this event loop for the duration of the block. Raises UsageError if the extra `serve` is not
+    installed."""
     _require_uvicorn()
-    # Imported here, because this module can be imported without the extra.
+    # uvicorn is imported here, because this module can be imported without the extra `serve`.
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
@@ -1045,9 +1047,9 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 @contextmanager
 def start_process(module: str = "practicum.testing", **options: Any) -> Iterator[ServerProcess]:
     """Run a server in a separate process for the duration of the block. `options` are the fields of `ServerOptions`
-    except `responder`. To use a responder, pass a `module`, or the path of a script, that calls `main(responder=...)`.
-    The process does not store requests. Raises UsageError if the extra is missing, and RuntimeError if the server does
-    not start."""
+    except `responder`. To use a responder, pass as `module` the name of a module, or the path of a script, that calls
+    `main(responder=...)`. The process does not store requests. Raises UsageError if the extra `serve` is not installed,
+    and RuntimeError if the server does not start."""
     checked = ServerOptions(**options)
     if checked.responder is not None:
         raise ValueError("a responder cannot be sent to another process: pass a module that calls main(responder=...)")
@@ -1092,7 +1094,8 @@ def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], Ans
         parser.add_argument(f"--{name.replace('_', '-')}", type=parse, default=getattr(ServerOptions, name))
     parser.add_argument(
         "--behaviour", dest="behaviours", metavar="NAME[:EVERY|:TEXT]", type=behaviour, action="append", default=[],
-        help="apply to all requests, to every n-th request, or to requests with the text in their messages",
+        help="behaviour to apply: NAME to all requests, NAME:EVERY to every n-th request, NAME:TEXT to requests "
+        "with TEXT in their messages",
     )  # fmt: skip
     try:
         options = ServerOptions(**vars(parser.parse_args(arguments)), responder=responder, keep=False)

@@ -36,7 +36,7 @@ MAX_FACTS = len(NAMES)
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Rule with a name and a number. `text`: the rule. `key`: the name in it. `value`: the number in it."""
+    """Rule with a name and a number. `text`: the rule. `key`: the name in the rule. `value`: the number in the rule."""
 
     key: str
     value: str
@@ -57,15 +57,16 @@ def make_facts(count: int, seed: int = 0) -> list[Fact]:
 
 
 class FactCount(NamedTuple):
-    """Counts of facts in a context. `readable`: facts stated with their number. `wrong`: facts stated only with the
-    number of another fact."""
+    """Counts of facts in a context. `readable`: facts whose name is stated with the right number. `wrong`: facts whose
+    name is stated only with the number of another fact."""
 
     readable: int
     wrong: int
 
 
 def count_facts(facts: Sequence[Fact], texts: Iterable[str]) -> FactCount:
-    """Count the facts that the texts of entries state. A fact is readable if one text has its key with its value.
+    """Count the facts that the texts of entries state. A fact is readable if a text pairs the key of the fact with the
+    value of the fact.
 
     If a text has several values, a key is paired with the first value after it, or else with the last value before it.
     So a rule that lists many names and then many numbers states almost none of the facts.

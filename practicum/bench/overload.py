@@ -2,9 +2,8 @@
 (Combee, section 2.2: context overload).
 
 Each lesson states one fact (see `facts`) and is predefined, so only the curator calls a model. Each method applies its
-usual update with its usual settings. Each measurement is a run in a separate folder under `out`: inspect it with
-`practicum show`. Run the same command again to continue; no call is paid for twice.
-"""
+usual update with its usual settings. Each measurement is a run in a separate folder under `out`: inspect the run with
+`practicum show`. Run the same command again to continue; no call is paid for twice."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ class OverloadPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadRow(Usage):
-    """Result of one method with n lessons, and its usage. `readable` and `wrong`: shares of the facts (see
+    """Result of one method with n lessons, and the usage of its run. `readable` and `wrong`: shares of the facts (see
     `facts.FactCount`). `wall_s`: wall time (s), None if a step was interrupted. `by_code`: number of lessons that the
     curator ignored and practicum added."""
 
@@ -150,7 +149,7 @@ def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
 async def _measure(
     plan: OverloadPlan, arm: str, size: int, folder: Path, client: Client | None, budget: SharedBudget
 ) -> OverloadRow:
-    """Start or continue the run in the folder unless it is done, and read its row."""
+    """Start or continue the run in the folder, unless the run is done, and return the row of its results."""
     facts = make_facts(size, plan.seed)
     name, settings = ARMS[arm]
     # The attempts and lessons of the run are predefined.
@@ -172,8 +171,8 @@ async def _measure(
 
 
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
-    """Return the state of the run in a folder, or None without a run. Raise UsageError if its settings or lessons
-    differ."""
+    """Return the state of the run in a folder, or None without a run. Raise UsageError if the settings or lessons of
+    the run differ from these."""
     if not is_run(folder):
         return None
     with Store.read(folder) as store:
@@ -181,7 +180,7 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
             return None
         old, tasks, state = read_run(store)
     for name, value in config:
-        # The sections of a run are only determined when it starts.
+        # The sections of a run are only determined when the run starts.
         if name != "sections" and getattr(old, name) != value:
             raise UsageError(
                 "comparison.mismatch",
@@ -213,7 +212,8 @@ def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
 
 @asynccontextmanager
 async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Client | None]:
-    """Open the client of the model; None if the run opens it by the model's name."""
+    """Open the client of the plan's model for the duration of the block. Yields None if the run itself opens the
+    client, by the model's name."""
     if client is not None or plan.model != SIMULATED:
         yield client
         return

@@ -2,9 +2,8 @@
 ignores the others (Combee, section 2.2).
 
 The kept lessons look random but are a function of the prompt. Combee joins the proposals of level 1 in a call of level
-2. This call is overloaded too, so the simulation cannot evaluate the paper's join. `respond` answers a scripted model
-in this process; `python -m practicum.bench.overloaded_curator` starts a server with the same answers.
-"""
+2. This call is overloaded too, so the simulation cannot evaluate the paper's join. `respond` answers calls of a
+scripted model in this process; `python -m practicum.bench.overloaded_curator` starts a server with the same answers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """`practicum bench retrieval`: measures search by vectors, by words, and by both (the setting `retrieval`).
 
-**Conversations**: whether the search for a question finds the turns that answer it. Search by both is also measured
-with neighbouring turns taken into account. The data are the published file of LoCoMo (Maharana et al. 2024,
+**Conversations**: whether the search for a question finds the turns that answer it. Search by vectors and words is also
+measured with neighbouring turns taken into account. The data are the published file of LoCoMo (Maharana et al. 2024,
 `locomo10.json`), or JSON lines: a turn is `{"id", "input", "meta": {"conv"}}` and a question `{"id", "input", "meta":
-{"conv", "evidence": [ids of turns], "category"}}`. Recall@k is the share of a question's evidence among the k turns of
-its conversation that are most similar to it, averaged over the questions. Questions without evidence and questions of
-category 5 (unanswerable) are skipped.
+{"conv", "evidence": [ids of turns], "category"}}`. Recall@k is the share of a question's evidence that is among the k
+turns most similar to the question, searched in the question's conversation, averaged over the questions. Questions
+without evidence and questions of category 5 (unanswerable) are skipped.
 
-**Tasks**: whether the training tasks that are most similar to a test task have the same label: the target, or a field
-of meta.
+**Tasks**: whether the training tasks that are most similar to a test task have the same label as the test task. The
+label is the target, or a field of meta.
 
 No model is called.
 """
@@ -47,7 +47,8 @@ NEAREST = 4
 WAYS: Mapping[str, tuple[Retrieval, bool]] = {
     "cosine": ("cosine", False), "words": ("words", False), "mixed": ("mixed", False), "neighbours": ("mixed", True),
 }  # fmt: skip
-"""Way of searching → the setting `retrieval`, and whether the entries name their conversation."""
+"""Way of searching → the setting `retrieval`, and whether the sources of an entry name its conversation, which makes
+the search use neighbouring turns."""
 
 RECALL = tuple(f"@{k}" for k in KS)
 SAME_LABEL = ("nearest", f"of {NEAREST}", "majority")
@@ -92,8 +93,8 @@ class Measure:
 
 
 def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[Task]]:
-    """Read the turns, and the questions that have evidence. If `questions` is None, read both from a file of LoCoMo.
-    Raise TaskFileError, which names the first invalid turn or question."""
+    """Read the turns, and the questions that have evidence. If `questions` is None, `turns` is a file of LoCoMo, which
+    contains turns and questions. Raise TaskFileError, which names the first invalid turn or question."""
     if questions is None:
         corpus, asked, questions = *_locomo(turns), turns
     else:
@@ -114,7 +115,7 @@ def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[T
             )
         for id in evidence:
             if conversation_of.get(str(id)) != question.meta["conv"]:
-                wrong = f"{id!r}, which is not a turn of its conversation in {turns}"
+                wrong = f"{id!r}, which is not a turn of the question's conversation in {turns}"
                 raise TaskFileError(
                     "tasks.invalid_field", f"{questions}: the evidence of {question.id!r} names {wrong}"
                 )
@@ -148,7 +149,7 @@ class _Question(BaseModel):
 
 class _Sample(BaseModel):
     """Conversation in the published format of LoCoMo. In `conversation`, session_1, session_2, … are lists of turns,
-    and session_1_date_time, … their times."""
+    and session_1_date_time, … the times of the sessions."""
 
     sample_id: str | None = None
     conversation: dict[str, Any]
@@ -261,7 +262,7 @@ async def _same_label(retriever: Retriever, context: Context, task: Task) -> lis
 
 def _context(turns: Sequence[Task], naming: bool) -> Context:
     """Return a context with a section for each conversation, and its turns as entries. With `naming`, the sources of an
-    entry name its conversation."""
+    entry also name the conversation of its turn."""
     adds = []
     for turn in turns:
         name = turn.meta["conv"]

@@ -3,10 +3,10 @@ gate (ACE, tables 16, 17).
 
 The world is simulated, so a run takes seconds. Each task is about one kind of thing and mentions another kind. Each
 kind has one right answer. Without a rule for the kind, the agent is right with probability 0.7 (the base, as on FiNER).
-With rules, it follows the majority of the rules, the newest rule on ties, with probability 0.95. The reflector writes
-the right rule, with two exceptions: a harmful reflector writes a wrong answer at every X-th step, and a weak reflector
-writes its rule for the kind that the task only mentions, with probability `noise`. Each lesson becomes an entry. There
-is neither a curator nor de-duplication nor pruning, so that only the effect of the gate is measured.
+With rules for the kind, it follows the majority of these rules, the newest rule on ties, with probability 0.95. The
+reflector writes the right rule, with two exceptions: a harmful reflector writes a wrong answer at every X-th step, and
+a weak reflector writes the rule for the kind that the task only mentions, with probability `noise`. Each lesson becomes
+an entry. There is neither a curator nor de-duplication nor pruning, so that only the effect of the gate is measured.
 
 All random choices are functions of the task's text and the seed. The score is the score of the last context, not of the
 best context by validation. Learning, gate and test have different tasks. A simulation does not replace the paper's
@@ -45,10 +45,11 @@ KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
 ANSWERS = {kind: f"{kind[::-1]}lyn" for kind in KINDS}
 BASE, FOLLOWED = 0.7, 0.95
 LEARNING, GATE, TEST = 40, 48, 400
-"""Numbers of tasks. A step learns from one task."""
+"""Numbers of tasks for learning, for the gate and for the test. A step learns from one task."""
 
 _TASK = re.compile(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.")
-"""Matches the text of a task. Groups: its number, its kind, and the kind it mentions."""
+"""Matches the text of a task. Groups: the number of the task, the kind that the task is about, and the kind that it
+mentions."""
 
 SETTINGS = {
     "online": True, "batch": 1, "rounds": 0, "learn_from": "all", "lessons": "all", "curator": "append",
@@ -106,7 +107,8 @@ class _ContextRecorder(Watch):
 
 
 def make_tasks(count: int, split: str, seed: int) -> list[Task]:
-    """Make tasks about each kind in turn, with a mention of another kind. They differ by split and seed."""
+    """Make tasks about each kind in turn. Each task also mentions another kind. Tasks of other splits and seeds are
+    different."""
     rng = Random(f"{split} {seed}")
     tasks = []
     for n in range(count):
@@ -182,7 +184,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
 
 
 def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
-    """Return the targets: with the gate, no run with harmful steps ends below the base."""
+    """Return the targets: with the gate, every run with harmful steps ends at the base or above."""
     gain = "smallest gain over the base with the gate, "
     return [
         Target(name=gain + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)

@@ -1,8 +1,7 @@
 """Registry of methods: methods of the core, and of installed packages, including practicum's plug-ins.
 
 A method is a module, or any object, with a class `Settings` and a function `method(settings) -> Method`. Packages
-register methods in the entry point group `practicum.methods`. They may register a plain `Method` as well.
-"""
+register methods in the entry point group `practicum.methods`. A package may also register a plain `Method`."""
 
 from __future__ import annotations
 
@@ -65,8 +64,8 @@ def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:
 
 
 def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full") -> GateSettings:
-    """Validate the settings of a method; texts are parsed as the type of the setting. Raises UsageError for an invalid
-    value."""
+    """Validate the settings of a method. A value that is a text is parsed as the type of its setting. Raises UsageError
+    for an invalid value."""
     kind = settings_of(name, profile)
     try:
         return kind.model_validate(dict(values))
@@ -75,13 +74,15 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
 
 
 def missing_extra(name: str) -> str:
-    """Return the name of the extra to install if a package that the method imports is missing, else ""."""
+    """Return "" if all packages that the method imports are installed, else the name of the extra that installs
+    them."""
     required = settings_of(name).REQUIRES
     return required[0] if any(find_spec(package) is None for package in required) else ""
 
 
 def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
-    """Build a method from settings, as values or validated already. Raises UsageError if a value is invalid."""
+    """Build a method from its settings, which are plain values or an already validated object. Raises UsageError if a
+    value is invalid."""
     read = settings if isinstance(settings, GateSettings) else read_settings(name, settings)
     steps = read.steps if isinstance(read, PlaybookSettings) else None
     built = _recipe(name).method(read.model_copy(update={"epochs": ENDLESS}) if steps else read)
@@ -95,7 +96,8 @@ def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
 
 
 def override_settings(name: str, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply `changes` to the settings of a run. Settings that have no effect together with the changes are removed."""
+    """Return the settings of a run with `changes` applied. Old settings that the changes replace, or leave without an
+    effect, are removed."""
     kind = settings_of(name)
     replaced = kind.replaced(changes)
     values = {**{setting: value for setting, value in settings.items() if setting not in replaced}, **changes}
@@ -104,14 +106,15 @@ def override_settings(name: str, settings: Mapping[str, Any], changes: Mapping[s
 
 
 def for_one_task(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for learning from a single query, which is answered first, as in a stream."""
+    """Return these settings, changed for learning from a single query. As in a stream, the query is answered before it
+    is learned from."""
     changed = override_settings(name, values, settings_of(name).ONE_TASK)
     return {setting: value for setting, value in changed.items() if value is not None}
 
 
 def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for learning from stored traces, in one epoch by default. Raises UsageError if the method
-    cannot learn from traces."""
+    """Return these settings, changed for learning from stored traces. Without `epochs` and `steps`, learning takes one
+    epoch. Raises UsageError if the method cannot learn from traces."""
     kind = settings_of(name)
     if kind.TRACES is None:
         raise UsageError(
@@ -122,7 +125,7 @@ def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def about(name: str) -> str:
-    """Return the idea and the paper of a method: the first paragraph of its documentation."""
+    """Return the idea and the paper of a method: the first paragraph of the method's docstring."""
     return " ".join((_recipe(name).__doc__ or "").split("\n\n")[0].split())
 
 
@@ -140,8 +143,8 @@ def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, s
 @cache
 def _texts_of(kind: type) -> dict[str, str]:
     """Return the docstrings under the attributes of a class, by attribute; empty if the source is not available.
-    Pydantic could read them too (`use_attribute_docstrings`), but at every import, which takes a tenth of a second.
-    """
+    Pydantic could read these docstrings too (`use_attribute_docstrings`), but at every import, which takes a tenth of a
+    second."""
     try:
         (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, TypeError, SyntaxError):

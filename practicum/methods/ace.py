@@ -27,7 +27,7 @@ from practicum.methods.settings import PlaybookSettings
 from practicum.methods.worked_examples import CURATED, EXAMPLES, WITHOUT_RULES
 
 ACT = answer(full_view)
-"""The generator: the agent sees the whole playbook."""
+"""Act of the generator: the agent answers with the whole playbook in view."""
 
 SECTION = "rules"
 """Section of entries for which the curator names no section."""
@@ -37,7 +37,8 @@ class Settings(PrimitiveSettings):
     """Settings of ACE, with its ablations, and with RCL's primitives, which are off by default."""
 
     uncovered: Uncovered = "drop"
-    """A lesson that the curator leaves out: drop it, as in the paper, or keep it as an entry."""
+    """drop: drop lessons that the curator leaves out, as in the paper; keep: add each of them as an entry,
+    unchanged."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         **PrimitiveSettings.SMALL, "uncovered": "keep", "batch": 4, "curator": "append", "rules_shown": False
@@ -74,9 +75,9 @@ def playbook(
 
 
 def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
-    """Build an attempt seam that attempts each task. After a failure, the task is attempted again with the
-    reflection."""
-    # A raw attempt contains the right answer, which no retry may see.
+    """Build an attempt seam that attempts each task and, unless reflection needs the whole step, reflects on the
+    attempt at once. With `rounds` and `refine=retry`, a failed task is attempted again with the reflection."""
+    # Without a reflector, the lesson is the raw attempt. It contains the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)
     one = refined(act, reflector(s), s.rounds, s.refine) if s.rounds else reflected(act, reflector(s), s.learn_from)
@@ -104,15 +105,15 @@ def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -
 def curated(
     s: PlaybookSettings, uncovered: Uncovered = "drop", *, merges: bool = True, guards: bool = False
 ) -> UpdateSeam:
-    """Build the curator, with a rule for lessons that it leaves out: count and drop them as in the papers, or keep them
-    as entries."""
+    """Build the curator, with a rule for lessons that the curator leaves out: drop and count these lessons as in the
+    papers, or keep them as entries."""
     by = curator(s, merges=merges, guards=guards)
     return accounted(by, uncovered, SECTION) if s.curating == "edits" else by
 
 
 def settled(s: PlaybookSettings, update: UpdateSeam) -> UpdateSeam:
-    """Build an update seam that prunes harmful entries, then merges duplicates, then enforces the budget. The budget
-    comes last, so that it always holds."""
+    """Build an update seam that runs `update`, then prunes harmful entries, then merges duplicates, then enforces the
+    budget. The budget comes last, so that no later step can exceed it."""
     with_pruning = pruned(update, s.harmful) if s.harmful else update
     return within_budget(deduplicated(with_pruning, s.threshold, s.dedupe, s.budget), s.budget)
 

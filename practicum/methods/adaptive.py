@@ -22,8 +22,8 @@ PERIOD = 12
 """Steps after which groups and heads are probed again, because they may help later even if they did not help early."""
 
 CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
-"""Smallest shares at which groups, heads, the twin and the state are used, in this order. The reason stored with a step
-gives the measured shares."""
+"""Smallest measured shares at which groups, heads, the twin and the state are used, in this order. The shares are
+defined in `decide`, and stored with each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Relapses:
 def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
     """Choose the primitives of the next step, and give the reason for each.
 
-    The last period decides about groups (used if attempts within them differ), heads (used if failures are often not
-    the playbook's fault) and the twin (used if failed attempts relied on entries). The whole run decides about the
-    state (used if tasks that passed fail again).
-    """
+    The last period decides about groups (used if groups with a failure often also have a success), heads (used if
+    failures are often due to chance or intractable) and the twin (used if failed attempts often relied on entries). The
+    whole run decides about the state (used if tasks that passed often fail again). Groups and heads are also used while
+    they are probed."""
     probing = len(history) % PERIOD < PROBE
     attempts = [r for step in history[-PERIOD:] for r in step.attempts]
     groups = [{run.feedback.success for run in r.group} for r in attempts if r.siblings]

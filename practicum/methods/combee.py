@@ -2,9 +2,8 @@
 3; METHODS, section 2).
 
 Deviations, each a setting: copies of a lesson never share a group; code joins the deltas of the groups, and the model
-edits only conflicts; every lesson is accounted for, so that none is lost silently; the barrier is optional.
-`exact=true` is the paper's own form.
-"""
+edits only conflicts; every lesson is accounted for, so that no lesson is lost silently; the barrier between steps is
+optional. `exact=true` is the paper's own form."""
 
 from __future__ import annotations
 
@@ -41,38 +40,47 @@ class Settings(PlaybookSettings):
     """Settings of Combee, in addition to the settings of the playbook."""
 
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
-    """Tasks attempted at once; auto: chosen by the controller (section 3.3). asynchronous: attempts in flight."""
+    """The number of tasks that a step attempts at once; auto: the controller chooses the number (section 3.3). With
+    asynchronous, it is the number of attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
-    """batch=auto: the batch grows while one more task shortens an epoch by at least this share of the saving at the
-    smallest size."""
+    """batch=auto: the batch grows as long as one more task in it shortens an epoch by at least this share of the time
+    that one more task saves at the smallest size."""
     max_batch: int = Field(default=100, ge=1)
-    """batch=auto: the largest size, to protect quality."""
+    """batch=auto: the largest batch size, to protect quality."""
     groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"
     """The number of groups of lessons; sqrt: the square root of the number of lessons."""
     copies: int = Field(default=2, ge=1)
-    """The number of groups that each lesson is in."""
+    """The number of groups to which each lesson is dealt."""
     shuffle: Shuffle = "stratified"
     """stratified: the copies of a lesson are in different groups; random: in any groups, as in the paper."""
     fan_in: int = Field(default=20, ge=3)
-    """The maximum number of lessons, or deltas, that one model call reads; groups or levels are added to keep to it."""
+    """The maximum number of lessons, or deltas, that one model call reads; if a call would read more, groups or levels
+    are added."""
     levels: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
-    """join=model: levels of the scan; auto: the number that fan_in needs; 1: the groups are not joined."""
+    """join=model: levels of the scan; auto: the number that fan_in needs; 1: the deltas of the groups are not
+    joined."""
     join: Literal["code", "model"] = "code"
-    """code: the model reads only edits in conflict; model: it reads all edits, as in the paper."""
+    """The way to join the deltas of the groups. code: the model reads only edits in conflict; model: the model reads
+    all edits, as in the paper."""
     accounting: bool = True
-    """Account for every lesson: it is covered by an edit or an entry, shown to the curator again, kept or dropped."""
+    """Account for every lesson: a lesson that no edit and no entry covers is shown to the curator again, and if it is
+    left out again, kept or dropped (see `again` and `uncovered`)."""
     again: int = Field(default=2, ge=0)
     """accounting: the number of times that left-out lessons are shown to the curator again, in ever smaller groups."""
     uncovered: Uncovered = "keep"
-    """accounting: keep: a lesson that is still left out becomes an entry; drop: it is dropped."""
+    """accounting: keep: a lesson that the curator left out every time becomes an entry; drop: such a lesson is
+    dropped."""
     guards: bool = False
-    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson unchanged."""
+    """Hold back an edit that would lose a number, a name or an answer of a rule, and add the lesson behind the edit
+    unchanged."""
     exact: bool = False
     """The paper's own form: random shuffle, groups of any size, joined by the model, no accounting, no guards."""
     asynchronous: bool = False
-    """No barrier: a full group of lessons is reduced at once, and attempts start from the newest context."""
+    """Learn without a barrier between steps: as soon as a group of lessons is full, the curator turns it into a delta,
+    and each attempt starts from the newest context."""
     staleness: int = Field(default=0, ge=0)
-    """asynchronous: the number of versions that a delta may be behind the context before it is reconciled."""
+    """asynchronous: the maximum number of versions by which a delta may be behind the context. An older delta is
+    reconciled with the context before it is applied."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "rules_shown": False}
 

@@ -20,7 +20,7 @@ SEAMS = ("show", "sample", "act", "attempt", "reflect", "update", "accept")
 """The functions of a method that are described, in the order of a step."""
 
 OURS = ("practicum.methods", "practicum.plugins", "practicum.engine.asynchronous")
-"""Packages that contain blocks. Other functions that a block holds are details of it."""
+"""Packages that contain blocks. A function from another package that a block holds is not described."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ RECOMMENDED: Mapping[str, Recommendation] = {
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Description of a method: its paper ("" if none), a line about it, the blocks in its seams, and its costs."""
+    """Description of a method: its paper ("" without a paper), a line about the method, the blocks in its seams, and
+    its costs."""
 
     name: str
     paper: str
@@ -91,7 +92,8 @@ def _line_and_paper(text: str) -> tuple[str, str]:
 
 
 def composed(block: Any) -> str:
-    """Return the name of a block with the blocks it wraps, as in "within_budget(deduplicated(Curator))"."""
+    """Return the name of a block, with the names of the blocks that it wraps, as in
+    "within_budget(deduplicated(Curator))"."""
     if isinstance(block, partial):
         return composed(block.func)
     inner = list(dict.fromkeys(composed(inner_block) for inner_block in _inner_blocks(block)))
@@ -99,7 +101,7 @@ def composed(block: Any) -> str:
 
 
 def _name(block: Any) -> str:
-    """Return the name of the function that made the block, or of its class."""
+    """Return the name of the function that made the block, or of the block's class."""
     name = getattr(block, "__qualname__", type(block).__qualname__)
     return str(name).split(".", 1)[0]
 

@@ -1,10 +1,9 @@
 """Episodes: keep solved tasks, and show the most similar ones as earlier turns of the chat.
 
 This is the simplest memory that works with the smallest models: a 135M model that cannot follow a rule in its prompt
-can continue a conversation. A failed task is kept with the right answer, if that is known. Offline, a task with a known
-answer is kept without an attempt, because an attempt would teach nothing more. (This is retrieval-based in-context
-learning; none of the five papers has it.)
-"""
+can continue a conversation. A failed task is kept with the right answer, if the right answer is known. Offline, a task
+with a known answer is kept without an attempt, because an attempt would teach nothing more. (This is retrieval-based
+in-context learning; none of the five papers has it.)"""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Settings(Batched, RetrievalSettings):
     """Settings of episodes."""
 
     k: int = Field(default=4, ge=1)
-    """The number of episodes shown: the most similar successful ones."""
+    """The number of episodes shown with a task: the most similar ones, without failures."""
 
 
 def method(s: Settings) -> Method:

@@ -51,23 +51,28 @@ class Settings(Batched, RetrievalSettings):
     """The links between the agents: complete, ring, star, chain, random (by the seed), or a JSON or GraphML team
     file."""
     rounds: int = Field(default=2, ge=0)
-    """The maximum number of rounds of critique on a part (paper: 2, and 3 for hard sets)."""
+    """The maximum number of rounds of critique on a part (paper: 2, and 3 for hard data sets)."""
     depth: int = Field(default=1, ge=0)
-    """Levels of decomposition (paper: 1, and 2 for hard sets); 0: a single agent."""
+    """The maximum number of levels of parts into which a task is divided (paper: 1, and 2 for hard data sets); 0: a
+    single agent solves the task."""
     experience: Strategy = "step"
-    """step: retrieve experience for every step; task: one past trace for all steps; none."""
+    """step: retrieve experience for every step separately; task: take the experience for all steps from one past trace;
+    none: show no experience."""
     while_learning: bool = False
-    """Whether attempts in learning are shown experience too (paper: only in inference); in a stream they always are."""
+    """Whether agents are shown experience in learning too (paper: only in inference). In a stream they are always shown
+    experience."""
     accepted: bool = True
-    """Whether a critique that accepts a solution is kept, with the quality of this solution as its reward."""
+    """Whether a critique that accepts a solution is kept as experience. The reward of the critique is the quality of
+    the solution."""
     alpha: float = Field(default=0.5, ge=0, le=1)
-    """The weight of similarity in retrieval; the rest is the weight of the reward."""
+    """The weight of the similarity in retrieval. The weight of the reward is 1 - alpha."""
     similarity: Level = "high"
     """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 4."""
     reward: Level = "high"
     """high: prefer experience with a high reward; low: prefer a low reward, as in the paper's table 4."""
     follow_from: float = Field(default=0.5, ge=0, le=1)
-    """The reward from which experience is shown as an example to follow; below it, as an example to avoid."""
+    """The minimum reward of experience that is shown as an example to follow. Other experience is shown as an example
+    to avoid."""
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 
@@ -82,7 +87,7 @@ class Settings(Batched, RetrievalSettings):
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the file of a team, and the models of its agents."""
+        """Yield "read FILE" for a team file, or a text for each agent of the team for which the team names a model."""
         topology = values.get("topology", "complete")
         if isinstance(topology, Mapping):
             yield from (f"send prompts to {m.model} ({m.name})" for m in load_team(topology).members if m.model)
@@ -92,12 +97,14 @@ class Settings(Batched, RetrievalSettings):
     @field_validator("topology")
     @classmethod
     def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
-        """Replace the name of a file by its content, so that a run needs no file outside of its folder."""
+        """Replace the name of a team file by the content of the file, so that a run needs no file outside of its
+        folder."""
         return topology if topology in SHAPES else load_team(topology).as_json()
 
 
 def method(s: Settings) -> Method:
-    """Build the method: attempt as a network, reward each step, and keep it in the pool of its agent."""
+    """Build the method: attempt tasks by a network of agents, reward each step of an attempt, and keep the step in the
+    pool of the agent that made it."""
     team = cache(partial(team_of, s))
     members = team(0).members
     experience = Experience(s.experience, s.alpha, s.similarity, s.reward, s.follow_from)
@@ -126,8 +133,8 @@ def team_of(s: Settings, seed: int) -> AgentTeam:
 
 
 def _most_calls(s: Settings, agents: int) -> int:
-    """Return the maximum number of model calls of an attempt whose plans have up to `MAX_PARTS` parts: each part is
-    handed back once and refined in each round. A capable model may plan more parts, and then makes more calls."""
+    """Return the number of model calls of an attempt in the worst case: every plan has `MAX_PARTS` parts, and each part
+    is handed back once and refined in each round. A capable model may plan more parts, and then makes more calls."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
         most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)
@@ -136,14 +143,15 @@ def _most_calls(s: Settings, agents: int) -> int:
 
 # ---- rewards of the steps (section 2.2)
 #
-# The task's own metric rewards the answer to the whole task, and each part whose solutions it can score
+# The metric of the task rewards the answer to the whole task, and each part whose solutions the metric can score
 # (`tasks.scoring.parts`). A judge rewards the other parts, and the whole task if no score exists. The rewards of all
 # other steps follow from the quality of the solutions.
 
 MoveData = Mapping[str, Any]
 
 TryId = tuple[str, tuple[str, ...]]
-"""One agent's try at a (sub)task: the task's id, and the ids of the tasks above it that were handed back before."""
+"""One agent's try at the task or at a part of it: the fields `task` and `again` that the moves of the try have (see
+`agents.network.Question`)."""
 
 SOLUTIONS = ("solve", "aggregate")
 """Kinds of steps that make a solution."""
@@ -160,9 +168,9 @@ def rewarded(accepted: bool = True) -> ReflectSeam:
     """Build a reflect seam that rewards each step of each attempt in [0, 1]. All solutions are scored concurrently.
     Without `accepted`, a critique that accepts a solution has no reward.
 
-    A step without a reward makes no experience: a step of a discarded plan, or a step whose reward is unknown because a
-    judge failed. Its lesson has no text and contains only the experience that the step was shown, if any.
-    """
+    Discarded plans have no reward either, nor have steps whose reward is unknown because a judge failed. A step without
+    a reward does not become experience: its lesson has no text, and names only the experience that the step was shown.
+    A step that was shown no experience then has no lesson."""
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = [
@@ -201,8 +209,8 @@ async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
 async def _qualities(
     attempt: Attempt, moves: Sequence[MoveData], whole: float | None, run: Run
 ) -> dict[int, float | None]:
-    """Return the quality of each solution, by the index of its move; None: unknown. `whole` is the quality of the
-    solution of the whole task; None: a judge grades that solution."""
+    """Return the quality of each solution, by the index of the move that made the solution; None if the quality is
+    unknown. `whole` is the quality of the solution of the whole task; if it is None, a judge grades that solution."""
     parts = _scored_parts(attempt.task, moves, run)
     qualities: dict[int, float | None] = {}
     jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
@@ -218,12 +226,12 @@ async def _qualities(
 
 
 def _scored_parts(task: Task, moves: Sequence[MoveData], run: Run) -> dict[int, Task]:
-    """Return the tasks that score the solutions of parts, by the indices of their moves. Parts that the task's metric
-    cannot score are left out. Empty if learning may not see scores.
+    """Return a task for each solution of a part, by the index of the move that made the solution: scoring the solution
+    on this task measures its quality. Parts that the task's metric cannot score are left out. If learning may not see
+    scores, the result is empty.
 
-    Either all solutions of a try are scored or none: the reward of a critique is a difference of two qualities, which
-    must be on one scale.
-    """
+    Either all solutions of a try are scored or none, because the reward of a critique is the difference of the
+    qualities of two solutions, which must have the same scale."""
     if run.scorer_name is None or not run.labels:
         return {}
     scoring_tasks: dict[int, Task] = {}
@@ -243,7 +251,8 @@ def _clipped(score: Score | None) -> float | None:
 
 
 async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> float | None:
-    """Return the quality of a solution: by the task that scores it or, without such a task, by a judge."""
+    """Return the quality of a solution: its score on the task `scored` or, if `scored` is None, the grade of a
+    judge."""
     if scored is not None:
         return _clipped(await run.score(scored, Trace(move["action"])))
     part = [f"# The part\n{move['state']}"] if move["task"] else []
@@ -255,8 +264,9 @@ async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards of the moves of one attempt, from the qualities of its solutions by the indices of their moves (section
-    2.2). With `accepted`, the reward of a critique that accepts a solution is the quality of that solution."""
+    """Rewards of the moves of one attempt (section 2.2). They follow from `qualities`: the quality of each solution, by
+    the index of the move that made the solution. With `accepted`, the reward of a critique that accepts a solution is
+    the quality of that solution."""
 
     moves: Sequence[MoveData]
     qualities: Mapping[int, float | None]
@@ -279,8 +289,9 @@ class Rewards:
                 return self._gain(number, move)
 
     def _gain(self, number: int, move: MoveData) -> float | None:
-        """Return the reward of a critique: the gain in quality of the refined solution, at least 0; None if unknown.
-        If the critique accepts the solution, the reward is the solution's quality with `accepted`, else None."""
+        """Return the reward of a critique. A critique that asks for changes earns the quality of the refined solution
+        minus the quality of the solution before, at least 0. A critique that accepts the solution earns the quality of
+        this solution, or None without `accepted`. The reward is None if a quality is unknown."""
         solutions = self._solutions(_try(move))
         before = next((quality for n, quality in reversed(solutions) if n < number), None)
         if move["action"] == ACCEPTED:
@@ -289,7 +300,8 @@ class Rewards:
         return None if before is None or after is None else max(after - before, 0.0)
 
     def _parts(self, whole: TryId) -> list[float | None]:
-        """Return the quality of each part that a try was divided into: 0 if it was not solved, None if unknown."""
+        """Return the quality of each part into which a try divided its task: 0 for an unsolved part, None for an
+        unknown quality."""
         plan = next((m for m in self.moves if m["kind"] == "decompose" and _try(m) == whole), None)
         qualities: list[float | None] = []
         for n in range(1, 1 + len(plan["to"] if plan else ())):

@@ -20,38 +20,40 @@ class MemorySettings(Batched, RetrievalSettings):
     """Settings of methods with a memory bank."""
 
     preset: Literal["routine", "standard", "critical"] | None = None
-    """Sets the number of attempts, memories shown and, for unified, passes of reflection, by the importance of the
-    tasks."""
+    """routine, standard, critical: set the number of attempts, the number of memories shown and, for unified, the
+    number of passes over the bullets, by the importance of the tasks."""
     scaling: Literal["parallel", "sequential", "none"] = "parallel"
     """parallel: the best of k concurrent attempts; sequential: one attempt, refined k times; none: one attempt."""
     k: int | None = Field(default=None, ge=0, le=64)
     """parallel: the number of attempts (default 3); sequential: the number of passes after the first attempt (default
     5; 0: none)."""
     until: Until = "k"
-    """sequential: the condition that ends the passes. k: only the number of passes; judge: a judge accepts an answer;
-    score: an answer is right by its score, where learning may see scores; agreement: a pass changes nothing."""
+    """sequential: the condition that ends the passes. k: all `k` passes are made; judge: a judge accepts the answer;
+    score: the score says that the answer is right, if learning may see scores; agreement: a pass repeats the answer
+    before it."""
     memories: int = Field(default=5, ge=1)
     """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
     """parallel, sequential: the temperature of the attempts, which would all be equal at 0."""
     choose: By = "judge"
-    """parallel: the chooser of an attempt if no score may be seen."""
-    notes: bool = False
-    """sequential: each pass leaves a note for the next pass and for the memories."""
-    contrast: bool = True
-    """parallel: contrast the attempts at a task with each other, for the memories and for the choice among equally good
+    """parallel: the way to choose an attempt if scores may not be seen: by a judge, or the answer of the most
     attempts."""
+    notes: bool = False
+    """sequential: each pass leaves a note for the next pass and for the extraction of memories."""
+    contrast: bool = True
+    """parallel: contrast the attempts at a task with each other. The contrast is used to extract memories, and to
+    choose among equally good attempts."""
     items: int = Field(default=3, ge=1, le=10)
     """The maximum number of memories extracted from one attempt."""
     extract: Extract = "all"
-    """all: extract memories from every attempt with a different outcome, failures included; successes: only from
+    """all: extract memories from one attempt for each different outcome, failures included; successes: only from
     successes; chosen: only from the chosen attempt."""
     extraction: float = Field(default=1.0, ge=0)
     """The temperature for extracting memories."""
     index: Index = "memory"
     """The text by which a memory is retrieved: its own text, or the task it was learned from."""
     consolidate: bool = False
-    """Merge a new memory into an older, equal memory; otherwise memories are never removed."""
+    """Merge a new memory into an older memory with the same meaning; false: memories are never merged or removed."""
     threshold: SameFrom = "auto"
     """The smallest cosine similarity at which two entries count as the same; auto: measured for the embedder."""
 
@@ -60,9 +62,9 @@ class MemorySettings(Batched, RetrievalSettings):
         "standard": {"k": 3, "memories": 5, "passes": 3},
         "critical": {"k": 5, "memories": 10, "passes": 5},
     }
-    """Presets of the specification (section "Practical trade-offs"); a method ignores presets of settings that it does
-    not have. `k` is the number of parallel attempts. With sequential scaling, a preset `k` of 1 means no further
-    passes, and any other `k` the default of 5 passes."""
+    """Presets of the specification (section "Practical trade-offs"); a method ignores the values of settings that it
+    does not have. `k` is the number of parallel attempts. With sequential scaling, a preset `k` of 1 means no pass
+    after the first attempt, and any other preset `k` means the default of 5 passes."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         needs("k", "warmth", scaling=("parallel", "sequential")),
@@ -84,7 +86,8 @@ class MemorySettings(Batched, RetrievalSettings):
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        """Add the settings of the preset. Explicit settings override them; settings without effect are left out."""
+        """Add the settings of the preset. Explicit values take precedence, and preset settings without an effect are
+        left out."""
         if not isinstance(values, Mapping):
             return values
         preset, unused = cls._preset(values), cls.without_effect(values)
@@ -130,7 +133,8 @@ class MemorySettings(Batched, RetrievalSettings):
 
     @property
     def act_roles(self) -> tuple[str, ...]:
-        """Roles that one `act` asks: a judge, if it chooses an attempt or ends the passes."""
+        """Roles that one `act` asks in addition to the agent: the judge, if a judge chooses an attempt or ends the
+        passes."""
         judging = self.until == "judge" if self.scaling == "sequential" else self.choose == "judge"
         return ("judge",) if judging and self.attempts > 1 else ()
 
@@ -145,10 +149,12 @@ class MemorySettings(Batched, RetrievalSettings):
 
 
 def acting(s: MemorySettings, show: ShowSeam, *, blind: bool) -> ActWithNote:
-    """Build an act of one or several attempts. A `blind` act sees no score, as in evaluation."""
+    """Build an act of one or several attempts. With `blind`, no score influences the choice among attempts, as in
+    evaluation."""
     act = answer(show)
     if s.scaling == "sequential" and s.attempts > 1:
-        # If memories are extracted only from the chosen attempt, the other attempts need no outcome.
+        # If memories are extracted only from the chosen attempt, the attempts between the first and the chosen one need
+        # no outcome.
         label: Literal["all", "ends"] = "ends" if s.extract == "chosen" else "all"
         return in_sequence(act, Scaling(s.attempts - 1, s.temperature, blind=blind, until=s.until, label=label))
     return in_parallel(act, Scaling(s.attempts, s.temperature, s.choose, blind, s.contrast))

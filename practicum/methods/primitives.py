@@ -26,7 +26,7 @@ from practicum.methods.worked_examples import AT_A_TIME, DIAGNOSED, NOTED
 Attempted = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
-"""Number of tasks that a step attempts: a number, "auto", or None. None and the text "none" mean `batch`."""
+"""Number of tasks that a step attempts: a number, "auto", or None. None and the text "none" mean `batch` tasks."""
 
 REFLECTS_ONCE = (
     "with group, twin, heads, attempted, reflection=batched or primitives=adaptive, reflection begins after all runs "
@@ -38,41 +38,45 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     """Settings of the primitives, all off by default."""
 
     batch: int = Field(default=1, ge=1)
-    """Tasks attempted at once before the context changes; with `attempted`: failures that a step reflects on."""
+    """The number of tasks that a step attempts at once; with `attempted`: the number of failures that a step reflects
+    on."""
     merge: bool = True
     """Whether the curator may merge entries; RCL's curator only adds, updates and deletes (section 3)."""
     guards: bool = False
-    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson unchanged."""
+    """Hold back an edit that would lose a number, a name or an answer of a rule, and add the lesson behind the edit
+    unchanged."""
     group: int = Field(default=1, ge=1)
-    """Runs of each task under one context; a failed run is reflected on together with a successful one (section
-    3.1)."""
+    """The number of runs of each task under the same context; a failed run is reflected on together with a successful
+    one (section 3.1)."""
     twin: bool = False
-    """Run each task once more with an annotated playbook, to see the effect of its entries (section 3.2)."""
+    """Run each task once more, with a request to note how each entry was used (section 3.2)."""
     heads: bool = False
-    """Reflection in three heads: failure attribution, root cause, coverage gap (section 3.3)."""
+    """Reflect on a failure by three heads: failure attribution, root cause, coverage gap (section 3.3)."""
     head_calls: Literal["three", "one"] = "three"
-    """heads: three calls at once, or one structured call."""
+    """heads: three: one call for each head, concurrently; one: a single structured call for all heads."""
     gated_heads: bool = False
-    """heads: learn nothing from a failure that was chance, or that no guidance could prevent; false: the curator reads
-    the cause, and decides whether to learn."""
+    """heads: true: learn nothing from a failure that was chance, or that no guidance could prevent; false: the curator
+    reads the attribution of the failure, and decides whether to learn from it."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
-    """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
+    """per_trace: reflect on each attempt by itself; batched: reflect on all attempts of a step in one call (section
+    4.7)."""
     attempted: Attempted = None
-    """Tasks attempted in a step, if more than `batch`; auto: a number that makes `batch` failures likely; none:
-    `batch`.
-    """
+    """The number of tasks that a step attempts, at least `batch`; auto: enough tasks to make `batch` failures likely;
+    none: `batch` tasks."""
     replay: float = Field(default=0.0, ge=0, le=1)
     """The share of attempted tasks that is drawn from tasks that failed before (section 3.4)."""
     graduate: int = Field(default=3, ge=1)
-    """replay: passes in a row after which a task leaves the buffer."""
+    """replay: the number of passes in a row after which a task counts as learned, and leaves the replay."""
     evict: int = Field(default=3, ge=1)
-    """replay: failures in a row, each reflected on, after which a task also leaves the buffer."""
+    """replay: the number of failures in a row, each reflected on, after which a task counts as intractable, and leaves
+    the replay."""
     state: bool = False
     """Keep a document of changes, assessments and hypotheses that the curator sees (section 3.5)."""
     state_tokens: int = Field(default=800, ge=100)
     """state: the maximum number of tokens of the document."""
     primitives: Literal["given", "adaptive"] = "given"
-    """given: the primitives that are on; adaptive: groups, twin, heads and state when the run shows that they help."""
+    """given: use the primitives that are set; adaptive: use groups, twin, heads and state in steps where the results so
+    far suggest that they help."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "gated_heads": True}
 
@@ -130,8 +134,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     @property
     def curating(self) -> Literal["edits", "append", "rewrite"]:
-        """Update that turns lessons into edits. The state needs a curator that decides, so a default of `append`
-        becomes `edits`."""
+        """Kind of update that turns lessons into edits (see the setting `curator`). With the state, which needs a
+        curator that decides, a default of `append` becomes `edits`."""
         decides = self.state or self.primitives == "adaptive"
         return "edits" if decides and self.curator == "append" and not self.were_set("curator") else self.curator
 
@@ -141,15 +145,15 @@ def with_primitives(
     reflector: Callable[[PrimitiveSettings], Reflector], instructions: Instructions,
 ) -> Method:  # fmt: skip
     """Apply the primitives that are on, or that adaptive choice turns on, to the method that `build` makes. `reflector`
-    makes the reflector of single attempts, and `instructions` are its instructions."""
+    makes the reflector of single attempts, and `instructions` are the instructions of this reflector."""
 
     def fixed(s: PrimitiveSettings) -> Method:
         method = build(s)
         if s.replay or s.attempted is not None:
             sample = replayed(s.epochs, s.batch, s.replay, s.attempted, s.graduate, s.evict)
             method = replace(method, sample=sample)
-        # The attempts of a group and the annotated attempt run concurrently. Each is reused while its context is the
-        # same.
+        # The attempts of a group and the annotated attempt run concurrently. An attempt is reused as long as the
+        # context stays the same.
         if s.group > 1:
             method = replace(method, attempt=grouped(method.attempt, s.group))
         if s.twin:

@@ -1,9 +1,8 @@
 """RCL, Reflective Context Learning: all optimization primitives together, on ACE's loop without de-duplication by
 embedding and with one reflection (Reflective Context Learning, section 4.1; METHODS, section 3).
 
-Deviations: a step concurrently attempts a number of tasks that makes enough failures likely. The mutator may also
-report that a rule covers a lesson already, so that every diagnosis is accounted for.
-"""
+Deviations: a step concurrently attempts a number of tasks that makes enough failures likely. The mutator (RCL's
+curator) may also report that a rule covers a lesson already, so that every diagnosis is accounted for."""
 
 from __future__ import annotations
 
@@ -24,29 +23,32 @@ class Settings(PrimitiveSettings):
     """Settings of RCL: the primitives, all on."""
 
     rounds: int = Field(default=0, ge=0)
-    """Rounds of reflection within an attempt; the primitives reflect once, after all runs."""
+    """The number of rounds of reflection within an attempt: 0, because the primitives reflect once, after all runs of a
+    step."""
     learn_from: LearnFrom = "failures"
-    """failures: a success only votes for the entries that it used; all: reflect on successes too."""
+    """failures: reflect only on failures, while a success just votes for the entries that it used; all: reflect on
+    failures and successes."""
     merge: bool = False
-    """Whether the curator may merge entries; RCL's structural constraint forbids it (section 3)."""
+    """Whether the curator may merge entries; RCL's structural constraint forbids merges (section 3)."""
     dedupe: DedupeWhen = "never"
     """never: RCL manages the playbook only by explicit edits; proactive, lazy: as in ACE."""
     batch: int = Field(default=3, ge=1)
-    """Failures reflected on in a step."""
+    """The number of failures that a step reflects on."""
     attempted: Attempted = "auto"
-    """Tasks attempted in a step; auto: a number that makes `batch` failures likely; none: `batch`."""
+    """The number of tasks that a step attempts; auto: enough tasks to make `batch` failures likely; none: `batch`
+    tasks."""
     group: int = Field(default=3, ge=1)
-    """Runs of each task under one context (section 3.1)."""
+    """The number of runs of each task under the same context (section 3.1)."""
     twin: bool = True
-    """Attempt each task once more with an annotated playbook (section 3.2)."""
+    """Run each task once more, with a request to note how each entry was used (section 3.2)."""
     heads: bool = True
-    """Reflection in three heads (section 3.3)."""
+    """Reflect on a failure by three heads: failure attribution, root cause, coverage gap (section 3.3)."""
     replay: float = Field(default=0.5, ge=0, le=1)
     """Share of the attempted tasks that is drawn from tasks that failed before (section 3.4)."""
     SMALL: ClassVar[Mapping[str, Any]] = {"guards": True, "gated_heads": True}
 
     state: bool = True
-    """A rolling document of changes, assessments and hypotheses that the mutator sees (section 3.5)."""
+    """Keep a rolling document of changes, assessments and hypotheses, which the curator sees (section 3.5)."""
 
 
 def method(settings: Settings) -> Method:

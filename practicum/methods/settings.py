@@ -31,7 +31,8 @@ Number = Annotated[int, Field(ge=1)]
 
 
 def number_or(words: str, number: str = "a whole number of at least 1") -> WrapValidator:
-    """Build a validator for a setting that is a number or one of these words, with one error line for both."""
+    """Build a validator for a setting that is a number or one of these words. An invalid value gives a single error,
+    which names the words and the number."""
 
     def read(value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
@@ -45,25 +46,27 @@ def number_or(words: str, number: str = "a whole number of at least 1") -> WrapV
 SameFrom = Annotated[
     Literal["auto"] | Annotated[float, Field(gt=0, le=1)], number_or("auto", "a number above 0 and up to 1")
 ]
-"""Type of a setting whose value is a `Threshold`."""
+"""Type of a setting that holds a `Threshold`: "auto", or a number above 0 and up to 1."""
 
 
 class GateSettings(BaseModel):
-    """Settings of every method, including a user's own. The text under a setting describes it."""
+    """Settings that every method has, including methods that users write. The text under each setting is its
+    description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gate: bool = False
-    """Keep a delta only if it is not worse on the validation tasks, by a paired sequential test."""
+    """Keep a delta only if the context is not worse on the validation tasks with the delta than without it, by a paired
+    sequential test."""
     gate_alpha: float = Field(default=0.05, gt=0, lt=1)
-    """gate: the test drops at most this share of the deltas that are not worse."""
+    """gate: of the deltas that are not worse, the test drops at most this share."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {"gate": None}
-    """Changes of the settings to learn from a single query; None removes a setting."""
+    """Values to set for learning from a single query. The value None removes the setting."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {}
-    """Changes of the settings to learn from stored traces, where no task is retried; None: the method cannot learn from
-    traces."""
+    """Values to set for learning from stored traces, whose tasks cannot be tried again. None: the method cannot learn
+    from traces."""
 
     REQUIRES: ClassVar[tuple[str, ...]] = ()
     """Packages that the method imports. The extra that installs them has the name of the first package."""
@@ -72,13 +75,14 @@ class GateSettings(BaseModel):
     """Defaults that differ in the profile `small`: the settings with which small models learned best."""
 
     NEEDS_LABELS: ClassVar[bool] = False
-    """Whether the method cannot learn without labels."""
+    """Whether the method needs labels (right answers) to learn."""
 
     NO_GATE: ClassVar[str] = ""
-    """Reason why the method does not support a gate; empty if it does."""
+    """Reason why the method supports no gate; empty if the method supports a gate."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (needs("gate_alpha", gate=True, code="settings.unused"),)
-    """Settings that exclude each other or have no effect. The clashes of base classes are refused too."""
+    """Combinations of settings that are refused: settings that exclude each other, and settings without an effect.
+    `clashes` adds the combinations of the base classes."""
 
     @classmethod
     def clashes(cls) -> Iterator[Clash]:
@@ -88,24 +92,26 @@ class GateSettings(BaseModel):
 
     @classmethod
     def without_effect(cls, values: Mapping[str, Any]) -> set[str]:
-        """Return the names of the values that have no effect together with the others. Values may be texts."""
+        """Return the names of the settings in `values` that have no effect in combination with the other values. Values
+        may be texts."""
         settings = cls.model_construct(cls.model_fields.keys() & values.keys(), **_readable(cls, values))
         holding = (clash for clash in cls.clashes() if clash.unused and clash.holds(settings))
         return {name for clash in holding for name in settings.were_set(*clash.unused)}
 
     @classmethod
     def replaced(cls, changes: Mapping[str, Any]) -> set[str]:
-        """Return the settings to remove from a run when it is resumed with these changes, because their meaning
-        changes."""
+        """Return the names of the old settings to remove when a run is resumed with these changes, because the changes
+        give the old settings another meaning."""
         return set()
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """Yield actions outside of the run that these values lead to, such as "read FILE" for the name of a file."""
+        """Yield descriptions of the actions outside of the run that these values cause, such as "read FILE" if a value
+        names a file."""
         yield from ()
 
     def were_set(self, *names: str) -> tuple[str, ...]:
-        """Return the named settings that were set explicitly."""
+        """Return the names, out of `names`, of settings that were set explicitly."""
         return tuple(name for name in names if name in self.model_fields_set)
 
     @model_validator(mode="after")
@@ -118,16 +124,18 @@ class GateSettings(BaseModel):
 
 
 class RetrievalSettings(GateSettings):
-    """Settings of methods whose runs retrieve entries. `practicum.methods.build` gives them to the Method."""
+    """Settings of methods whose runs retrieve entries. `practicum.methods.build` copies the setting to
+    `Method.retrieval`."""
 
     retrieval: Retrieval = DEFAULT
-    """The similarity by which entries are retrieved. cosine: of their vectors; words: the share of the query's words;
-    mixed: both."""
+    """The similarity of an entry and a query, by which entries are retrieved. cosine: the cosine of their embeddings;
+    words: the share of the query's words that the entry has; mixed: both."""
 
 
 @cache
 def small_settings(kind: type[GateSettings]) -> type[GateSettings]:
-    """Return the same settings with the defaults of the profile `small`. These defaults do not count as set."""
+    """Return a class with the settings of `kind` and the defaults of the profile `small`. `were_set` does not count
+    these defaults."""
     fields: dict[str, Any] = {}
     for name, default in kind.SMALL.items():
         info = copy(kind.model_fields[name])
@@ -140,7 +148,8 @@ class MethodSettings(GateSettings):
     """Settings of every built-in method."""
 
     online: bool = False
-    """Take the tasks as a stream: predict each with the lessons so far, then learn from it."""
+    """Take the tasks as a stream: predict each task with the lessons from the tasks before it, then learn from this
+    task."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None, "steps": None}
 
@@ -156,13 +165,13 @@ class Batched(MethodSettings):
     """Settings of methods that take the tasks in batches."""
 
     epochs: int = Field(default=1, ge=1)
-    """The number of times that all tasks are learned from (offline)."""
+    """offline: the number of epochs. In an epoch, every task is learned from once."""
     batch: int = Field(default=1, ge=1)
-    """Tasks attempted at once before the context changes."""
+    """The number of tasks that a step attempts at once, before the context changes."""
 
 
 class CandidateSettings(MethodSettings):
-    """Settings of methods that try candidates on the same tasks."""
+    """Settings of methods that try several candidates for the instructions on the same tasks."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = None
 
@@ -178,35 +187,42 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     """Settings of methods that grow a playbook with a reflector and a curator."""
 
     epochs: int = Field(default=1, ge=1)
-    """The number of times that all tasks are learned from (offline)."""
+    """offline: the number of epochs. In an epoch, every task is learned from once."""
     steps: int | None = Field(default=None, ge=1)
-    """The number of steps, over any number of epochs (RCL: 30); none: `epochs` sets the end."""
+    """The number of steps after which learning ends, in any number of epochs (RCL: 30); none: learning ends after
+    `epochs`."""
     rounds: int = Field(default=3, ge=0)
-    """The maximum number of reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0: one
-    reflection, after the attempt."""
+    """The maximum number of rounds of reflection on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0: a
+    single reflection, without the refinement that `refine` describes."""
     refine: Refine = "retry"
-    """retry: try again with the reflection after a failure; critique: the reflector improves its own lesson."""
+    """retry: after a failure, the agent tries the task again with the reflection; critique: the reflector improves its
+    own lesson, without another try."""
     learn_from: LearnFrom = "all"
-    """all: also reflect on successes; failures: a success only votes for the entries that it used."""
+    """all: reflect on failures and successes; failures: reflect only on failures, while a success just votes for the
+    entries that it used."""
     lessons: Literal["all", "confirmed"] = "all"
-    """all: the insights of all rounds; confirmed: only insights with which the next try succeeded (for weak models)."""
+    """all: keep the insights of all rounds; confirmed: keep only insights with which the next try succeeded (for weak
+    models)."""
     rules_shown: bool = True
-    """Whether the reflector reads the playbook; a weak model copies its rules into the insight."""
+    """Whether the reflector reads the playbook. Set it to false for a weak model, which copies rules of the playbook
+    into its insight."""
     reflector: bool = True
-    """Whether a reflector is used between attempt and curator (the ablation of table 3)."""
+    """Whether a reflector turns attempts into lessons; false: the curator reads the raw attempts (the ablation of table
+    3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
-    """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: the whole playbook (table
-    18)."""
+    """edits: a model writes small edits; append: each lesson becomes an entry, without a call; rewrite: a model
+    rewrites the whole playbook (table 18)."""
     threshold: SameFrom = "auto"
     """The smallest cosine similarity at which two entries of a section count as the same; auto: measured for the
     embedder."""
     dedupe: DedupeWhen = "proactive"
-    """proactive: after each delta; lazy: only when the playbook exceeds its budget; never."""
+    """When entries with the same meaning are merged. proactive: after each delta; lazy: only when the playbook exceeds
+    its budget; never: not merged."""
     budget: int = Field(default=80_000, ge=1)
     """The maximum number of tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
     harmful: int = Field(default=3, ge=0)
-    """An entry whose harmful votes exceed its helpful votes by this number is deleted at once; 0: only over the
-    budget."""
+    """An entry whose harmful votes exceed its helpful votes by this number or more is deleted at once; 0: harmful
+    entries are deleted only when the playbook exceeds its budget."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {"rounds": 0}
 
@@ -223,17 +239,18 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
 
     @property
     def only_confirmed(self) -> bool:
-        """Whether only confirmed insights count. Insights are confirmed only if tasks are tried again."""
+        """Whether only confirmed insights are kept. False if no task is tried again, because then no insight can be
+        confirmed."""
         return self.lessons == "confirmed" and bool(self.rounds) and not self.whole_step
 
     @property
     def curating(self) -> Literal["edits", "append", "rewrite"]:
-        """Update that turns lessons into edits."""
+        """Kind of update that turns lessons into edits (see the setting `curator`)."""
         return self.curator
 
     @property
     def whole_step(self) -> bool:
-        """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
+        """Whether reflection needs all attempts of a step, so that it begins only after the last attempt ends."""
         return False
 
 
@@ -241,11 +258,11 @@ class WidePlaybookSettings(PlaybookSettings, Batched):
     """Settings of methods that grow a playbook from many attempts at once."""
 
     batch: int = Field(default=40, ge=1)
-    """Tasks attempted at once before the context changes."""
+    """The number of tasks that a step attempts at once, before the context changes."""
 
 
 def _readable(kind: type[GateSettings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that fit their settings, converted to their types."""
+    """Return the values that are valid for their settings, converted to the types of the settings."""
     read: dict[str, Any] = {}
     for name in kind.model_fields.keys() & values.keys():
         with suppress(ValidationError):

@@ -31,7 +31,7 @@ Settings = WidePlaybookSettings
 def method(s: Settings) -> Method:
     """Build ACE with a large batch, and a summary of its lessons for the curator."""
     built = playbook(s, "summarized", summarized(curated(s)), s.batch)
-    # The curator's model writes the summary. It is needed even with curator=append, which asks no curator.
+    # The curator's model writes the summary, so the role is needed even with curator=append, which asks no curator.
     return replace(
         built, roles=tuple(dict.fromkeys((*built.roles, "curator"))), costs=f"{built.costs}, one summary per step"
     )
@@ -46,8 +46,8 @@ class Summary(Output):
 
 
 def summarized(update: UpdateSeam) -> UpdateSeam:
-    """Build an update seam that summarizes all reflections in one call, and passes the points to `update`. Each point
-    has the sources of all lessons."""
+    """Build an update seam that summarizes all reflections in one call, and passes the points of the summary to
+    `update` as lessons. Each point has the sources of all lessons."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         with_text = [lesson for lesson in lessons if lesson.text]

@@ -54,8 +54,8 @@ def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
 
 
 def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
-    """Return the indices of the rows nearest to the centers of k clusters, in order; fewer than k if rows are equal.
-    `vectors` has shape (n, d)."""
+    """Divide the rows of `vectors`, of shape (n, d), into k clusters. Return the index of the row nearest to each
+    center, in increasing order. If rows are equal, there may be fewer than k clusters."""
     k = min(k, len(np.unique(vectors, axis=0)))
     centers, label = clusters(vectors.astype(np.float64), k, np.random.default_rng(seed))
     distance = ((vectors - centers[label]) ** 2).sum(axis=1)

@@ -1,14 +1,13 @@
 """ReasoningBank and ACE in one closed loop, with solved tasks: rules, memories and the most similar solved tasks are
 each shown only if they help (METHODS, section 5).
 
-Memories inform the bullets, bullets guide the attempts, attempts enrich the memories, outcomes refine both. Deviations:
-the three are sections of one context, so that versions, forgetting and budgets apply to all; evaluation shows the
-learned context and proposes no new bullets, because it must change nothing; solved tasks and the comparison of the
-parts are practicum's additions. Small models write rules about their failures, as in ACE, since their proposals are
-guesses. Without memory, scaling and examples the method is ACE as the specification defines it: bullets before the
-attempt.
-`preset=specification` is the specification's learner without these additions.
-"""
+Memories inform the bullets, bullets guide the attempts, attempts enrich the memories, outcomes refine memories and
+bullets. Deviations: rules, memories and solved tasks are sections of one context, so that versions, forgetting and
+budgets apply to all; evaluation shows the learned context and proposes no new bullets, because evaluation must not
+change the context; solved tasks, and the comparisons that decide which of the three parts are shown, are practicum's
+additions. Small models write rules about their failures, as in ACE, since bullets that they propose before an attempt
+are guesses. Without memory, scaling and examples the method is ACE as the specification defines it: bullets before the
+attempt. `preset=specification` is the specification's learner without these additions."""
 
 from __future__ import annotations
 
@@ -82,7 +81,8 @@ SPECIFICATION: Mapping[str, Any] = {
     "k": 3,
     "batch": 1,
 }
-"""Settings of `preset=specification`: only the unified specification's learner, in both profiles."""
+"""Settings of `preset=specification`, in both profiles: the learner of the unified specification, without practicum's
+additions."""
 
 Keep = Literal["all", "relied_on"]
 
@@ -92,35 +92,37 @@ class Settings(MemorySettings):
 
     preset: Literal["routine", "standard", "critical", "specification"] | None = None  # type: ignore[assignment]
     """routine, standard, critical: set the attempts, memories shown and passes, by the importance of the tasks;
-    specification: only the learner of the specification."""
+    specification: the learner of the specification, without practicum's additions."""
     rules: Literal["proposed", "reflected"] = "proposed"
     """proposed: bullets are proposed before each attempt; reflected: a failure teaches a rule, which is kept if the
     next try succeeds with it (for weak models)."""
     memory: bool = True
     """Whether the method has a memory bank."""
     examples: int = Field(default=4, ge=0)
-    """The number of solved tasks shown as earlier turns: the most similar ones; 0: none are kept."""
+    """The number of solved tasks shown as earlier turns: the most similar ones; 0: solved tasks are neither shown nor
+    kept."""
     weigh: bool = True
-    """Show rules, memories and solved tasks only if they help: in learning, attempt each task once more with one of
-    them removed or added."""
+    """Show each of the three parts (rules, memories, solved tasks) only if it helps. To measure this, learning attempts
+    each task once more, with one part removed or added."""
     passes: int = Field(default=3, ge=0)
     """Passes of reflection over the proposed bullets: clarity, actionability, then non-redundancy and conciseness."""
     proposal: float = Field(default=0.7, ge=0)
     """The temperature for proposing and refining bullets."""
     delta_min: int = Field(default=5, ge=0)
     """The minimum number of bullets of a proposal. A shorter proposal is requested once more. If the second proposal is
-    too short as well, the longer one is kept and counted."""
+    too short as well, the longer of the two is kept, and counted as short."""
     delta_max: int = Field(default=10, ge=1, le=50)
-    """The maximum number of bullets of a proposal, and of a pass over it. Further bullets are dropped, and counted."""
+    """The maximum number of bullets in a proposal, and in the result of each pass. Further bullets are dropped, and
+    counted."""
     outcomes: int = Field(default=3, ge=0)
-    """The number of last outcomes that are kept, and shown to proposals."""
+    """The number of outcomes, the newest ones, that are kept and shown when bullets are proposed."""
     bullets: Keep = "all"
     """all: keep all proposed bullets; relied_on: only bullets that the attempt cited (weak models propose many)."""
     budget: int = Field(default=80_000, ge=1)
     """The maximum number of tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
-    """A rule whose harmful votes exceed its helpful votes by this number is deleted at once; 0: only over the
-    budget."""
+    """A rule whose harmful votes exceed its helpful votes by this number or more is deleted at once; 0: harmful rules
+    are deleted only when the playbook exceeds its budget."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         "rules": "reflected", "memory": False, "scaling": "none", "batch": 4, "proposal": 0.0, "delta_min": 0
@@ -194,21 +196,21 @@ SECTION = "rules"
 """Section of bullets."""
 
 REFLECT = by_model(replace(REFLECTOR, examples=WITHOUT_RULES), rules_shown=False)
-"""Reflector that writes a rule from a failure, as ACE's reflector does."""
+"""Reflector that writes a rule from a failure, as ACE's reflector does, without reading the playbook."""
 
 
 # ---- parts of the view, shown only if they help
 #
 # While learning, each task is attempted a second time, with one part more or one part less. Both attempts are made
-# before anything is learned from the task, so it is a held-out task for the comparison. The record of a part is a
-# hidden entry: `helpful` counts the tasks that were solved only with the part, `harmful` the tasks that were solved
-# only without it. So versions, rollback, forgetting and review apply to records as to all entries.
+# before anything is learned from the task, so the task is held out for the comparison. The record of a part is a hidden
+# entry: `helpful` counts the tasks that were solved only with the part, `harmful` the tasks that were solved only
+# without it. So versions, rollback, forgetting and review apply to records as to all entries.
 
 PARTS = ".parts"
-"""Hidden section of the records. The text of an entry is the name of its part."""
+"""Hidden section of the records of parts. The text of a record is the name of its part."""
 
 Parts = Mapping[str, ShowSeam]
-"""Views of the parts by name, the least changing first."""
+"""Show seam of each part, by name. Parts whose views change least from task to task come first."""
 
 
 def record(context: Context, name: str) -> Entry | None:
@@ -217,14 +219,14 @@ def record(context: Context, name: str) -> Entry | None:
 
 
 def pays(entry: Entry | None) -> bool:
-    """Return whether a part is shown: yes, unless it harmed more often than it helped, by more than chance (one
-    standard deviation of a fair coin)."""
+    """Return whether the part with this record is shown. A part is hidden if it harmed more often than it helped, by
+    more than chance explains (one standard deviation of a fair coin)."""
     return entry is None or entry.harmful - entry.helpful <= sqrt(entry.helpful + entry.harmful)
 
 
 def paying(parts: Parts, changed: str = "") -> ShowSeam:
-    """Build a show seam for the parts that pay, one after the other. The part `changed` is added if it does not pay,
-    and removed if it does."""
+    """Build a show seam for the parts that pay, one after the other. The part with the name `changed` is shown if it
+    does not pay, and hidden if it pays."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         records = {entry.text: entry for entry in context.in_section(PARTS)}
@@ -236,9 +238,10 @@ def paying(parts: Parts, changed: str = "") -> ShowSeam:
 
 def compared(act: ActWithNote, parts: Parts, warmth: float | None = None) -> ActWithNote:
     """Build an act that applies `act`, which shows the parts that pay, and concurrently attempts the task with one part
-    changed, at the temperature `warmth`. The part is drawn at random from the parts that have content. The attempt of
-    `act` is the result. The other attempt becomes one of its rounds, and the lesson of that round votes on the part. A
-    try with a note is not compared. Neither is an attempt at a task that is itself among the solved tasks."""
+    changed, at the temperature `warmth`. The part is drawn at random from the parts that have content. The result is
+    the attempt of `act`. The second attempt is stored as a round of the result, and the lesson of this round votes on
+    the part. No second attempt is made if there is a note, if no part has content, or if the task is itself among the
+    solved tasks."""
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
@@ -294,7 +297,8 @@ def with_comparisons(reflect: ReflectSeam) -> ReflectSeam:
 
 
 def recorded(update: UpdateSeam) -> UpdateSeam:
-    """Build an update seam that applies `update`, and counts the comparisons in the records of their parts."""
+    """Build an update seam that applies `update`, and adds the verdicts of comparisons to the records of the compared
+    parts."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         edits: list[Edit] = []
@@ -322,14 +326,14 @@ def recorded(update: UpdateSeam) -> UpdateSeam:
 # For each task a delta of bullets is proposed from memories, playbook and the last outcomes, refined, and added to the
 # playbook under which the task is then attempted.
 #
-# The attempt runs under a draft of the next context. Its outcome decides the votes of its bullets, and is shown to the
-# next proposals.
+# The attempt runs under a draft of the next context. The outcome of the attempt decides the votes on the bullets, and
+# is shown when the next bullets are proposed.
 
 OUTCOMES = ".outcomes"
-"""Hidden section of the last outcomes, which are shown to proposals."""
+"""Hidden section of the last outcomes, which are shown when bullets are proposed."""
 
 BULLET = "bullet"
-"""Mark of a lesson that was made before the attempt."""
+"""Value of `data["stage"]` of a lesson that is a bullet, proposed before the attempt."""
 
 
 class Bullets(Output):
@@ -340,7 +344,8 @@ class Bullets(Output):
 
 @cache
 def form(most: int) -> type[Bullets]:
-    """Return the form of a proposal of up to `most` bullets. Validation accepts more, which are then dropped."""
+    """Return the form of a proposal of up to `most` bullets. Validation accepts more bullets; the proposer drops
+    them."""
     bullets: Any = Annotated[list[Annotated[str, rule_schema(160, empty=False)]], MaxItems(most)]
     text = Field(description="one piece of guidance each")
     return create_model("Bullets", __base__=Bullets, bullets=(bullets, text))
@@ -348,15 +353,16 @@ def form(most: int) -> type[Bullets]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposer:
-    """Proposer of `least` to `most` bullets for a task, which are refined in `passes`, all at the same `temperature`.
+    """Proposer of `least` to `most` bullets for a task. It refines the bullets in `passes` further calls. All calls
+    have the same `temperature`.
 
-    It reads the task's nearest `memories` of the section `bank`, the last `outcomes`, and the playbook without the
-    sections in `excluded`. `curate` turns bullets into a delta and asks no model.
+    It reads entries of the section `bank` (the number `memories`, most similar to the task), the last outcomes (the
+    number `outcomes`), and the playbook without the sections in `excluded`. `curate` turns bullets into a delta and
+    asks no model.
 
-    Bullets beyond `most` are dropped from the proposal and from each pass. A proposal with fewer than `least` is
-    requested once more. Dropped bullets are counted, and so is a delta that ends with fewer than `least`. If a pass
-    fails, which is counted, the bullets of the pass before it are used.
-    """
+    Bullets beyond `most` are dropped from the proposal and from each pass. A proposal with fewer than `least` bullets
+    is requested once more. Dropped bullets are counted, and so are results with fewer than `least` bullets. If a pass
+    fails, the failure is counted, and the bullets before this pass are used."""
 
     passes: int
     memories: int
@@ -369,7 +375,7 @@ class Proposer:
     excluded: tuple[str, ...] = ()
 
     async def __call__(self, task: Task, context: Context, run: Run) -> list[Lesson]:
-        """Return lessons for this task, made before it is attempted."""
+        """Return the bullets for this task as lessons. The task has not been attempted yet."""
         matches = await run.nearest(context, task.input, self.memories, Filter(section=self.bank)) if self.bank else []
         memories, outcomes = [f.entry for f in matches], last_of(context, self.outcomes)
         # A proposal has the sources of all its inputs, so that forgetting any of them removes the proposal.
@@ -397,7 +403,8 @@ class Proposer:
         return [Lesson(f"{run.place}/{n}", text, sources=run.about, data=data) for n, text in texts]
 
     async def _delta(self, prompt: Callable[[str, Sequence[str]], Prompt], run: Run) -> list[str]:
-        """Return the bullets of the proposal, after all passes. `prompt` takes a request and the bullets so far."""
+        """Return the bullets of the proposal, after all passes. `prompt` builds a prompt from a request and the bullets
+        so far."""
         first = requested(self.least, self.most).text(run.profile)
         bullets = await self._ask(prompt(first, []), run.at("pass 0"))
         if bullets is None:
@@ -416,7 +423,7 @@ class Proposer:
         return bullets
 
     async def _ask(self, prompt: Prompt, run: Run) -> list[str] | None:
-        """Return the bullets of one answer, each once, up to `most`; None if the call fails."""
+        """Return the distinct bullets of one answer, up to `most`; None if the call fails."""
         answer = await run.try_ask(
             "reflector", prompt, form(self.most), Count.LOST_PROPOSALS, temperature=self.temperature
         )
@@ -428,8 +435,8 @@ class Proposer:
 
 
 def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
-    """Build an act that applies `act` under the context with the bullets proposed for its task, and adds the bullets to
-    the attempt."""
+    """Build an act that applies `act` under the context with the bullets proposed for its task, and stores the bullets
+    as rounds of the attempt."""
 
     async def with_bullets(task: Task, context: Context, run: Run) -> Attempt:
         lessons = await propose(task, context, run.at("propose"))
@@ -465,8 +472,8 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep, last: int) -> ReflectSeam:
 
 
 def curated(section: str) -> UpdateSeam:
-    """Build an update seam that adds bullets as entries, with the verdict on their use, and counts votes, without a
-    model."""
+    """Build an update seam that asks no model. It adds each bullet as an entry, with the verdict on the bullet as the
+    first vote, and counts the votes of all lessons."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         adds = []
@@ -561,7 +568,7 @@ def refinements(most: int) -> tuple[Instructions, Instructions, Instructions]:
 @cache
 def proposing(least: int, most: int) -> Instructions:
     """Return the instructions of a proposal of `least` to `most` bullets, with worked examples from other domains.
-    Without them a small model writes rules about proposing rules."""
+    Without these examples a small model writes rules about proposing rules."""
     first, clarity = requested(least, most).small, refinements(most)[0].small
 
     def answer(*rules: str) -> str:

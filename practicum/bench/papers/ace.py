@@ -1,5 +1,5 @@
-"""Tables of ACE. This project's copy of the paper has the bodies of tables 14 to 16 only; other numbers are from the
-paper's text."""
+"""Tables of ACE. This project's copy of the paper has the numbers of tables 14 to 16 only; the numbers of other tables
+are from the paper's text."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ TABLES = (
         settings=PAPER,
         measures=("learning_calls", "tokens", "context_tokens"),
         note="The text: with labels, ACE offline is on average 10.9% above ICL, MIPROv2 and GEPA, and ACE online is "
-        "6.2% above Dynamic Cheatsheet. Without labels, both may fall below the base.",
+        "6.2% above Dynamic Cheatsheet. Without labels, both methods may fall below the base.",
     ),
     PaperTable(
         name="ace3",
@@ -103,7 +103,7 @@ TABLES = (
         rows=((GEPA, "100% 100%"), (ACE, "-82.3% -75.1%")),
         settings={"batch": 1, "rounds": 1},
         measures=("learning_calls", "learning_tokens", "single_run_s", "usd"),
-        note="Section A.3: one epoch, one round. The time alone includes the test.",
+        note="Section A.3: one epoch, one round. Of the measures, only the time includes the test.",
     ),
     PaperTable(
         name="ace4b",

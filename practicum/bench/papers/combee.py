@@ -84,8 +84,9 @@ TABLES = (
             (Variant("summarized batch 50", "summarized", {"batch": 50}), ""),
         ),
         measures=("single_run_s", "learning_calls", "entries", "context_tokens"),
-        note="The text: Combee has the highest accuracy on both, and is over 2.4 times faster than methods of similar "
-        "accuracy. With alpha 0.76 and 0.88 from its timings, the sizes 40, 30 and about 50 were chosen.",
+        note="The text: Combee has the highest accuracy on both data sets, and is over 2.4 times faster than "
+        "methods of similar accuracy. With alpha 0.76 and 0.88 from its timings, the sizes 40, 30 and about "
+        "50 were chosen.",
         delays=True,
     ),
     PaperTable(

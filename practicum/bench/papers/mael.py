@@ -28,7 +28,7 @@ GPT = "GPT-3.5 at temperature 0.2, four agents; 30 tasks to learn from"
 QUALITY = ("completeness", "executability", "consistency")
 SIZE = ("complexity", "lines", "tokens", "functions", "files")
 COST = ("tokens_per_test_task", "output_tokens_per_test_task", "agent_steps")
-"""Metrics of costs. The second is the metric of figure 2, which also shows the rounds of critique."""
+"""Metrics of costs. Figure 2 shows the second of these metrics, and the rounds of critique."""
 
 
 HARD = {"rounds": 3, "depth": 2}

@@ -1,5 +1,5 @@
 """ReasoningBank with memory-aware test-time scaling (MaTTS). This project's copy of the paper has no tables: the
-numbers are from its text."""
+numbers are from the paper's text."""
 
 from __future__ import annotations
 

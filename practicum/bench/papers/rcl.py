@@ -1,5 +1,5 @@
 """Tables 3 and 4 of RCL. This project's copy of the paper is a scan, so the scores were checked against the differences
-printed next to them."""
+that are printed next to the scores."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ table = partial(
     note="The paper starts from the seed playbooks in its appendix D (pass one with --seed-playbook). BrowseComp+ "
     "needs its corpus.",
 )
-"""Makes a table with the fields that both tables share."""
+"""Makes a table with the fields that tables 3 and 4 share."""
 
 TABLES: tuple[PaperTable, ...] = (
     table(

@@ -36,10 +36,11 @@ DATA: Mapping[str, str] = {
     "srdd": "the CSV file of SRDD's descriptions of software (github.com/OpenBMB/ChatDev)",
     "yours": 'your own stream of tasks, as lines {"id", "input", "target"}',
 }
-"""Data set of a table → its files and where to get them. `practicum bench tasks` converts the files to tasks."""
+"""Data set of a table → the files of the data set, and where to get the files. `practicum bench tasks` converts the
+files to tasks."""
 
 SCORED: Mapping[str, str] = {"commongen": "commongen", "coverage": "commongen", "software": "srdd"}
-"""Scorer → its data set, for scorers that only one of the data sets uses."""
+"""Scorer → its data set, for scorers that only one data set uses."""
 
 RETRIEVAL: Mapping[str, Any] = {"retrieval": "cosine"}
 """Setting of every table, because the papers compare embeddings."""
@@ -51,11 +52,10 @@ class PaperTable:
 
     `about`: subject of the table. `setup`: models and data of the paper. `data`: suitable data sets, from `DATA`.
     `rows`: variants with the paper's numbers, separated by blanks, in the order of `columns`; "-" is a missing number.
-    `measures`: metrics of a comparison to show with the score. `scored`: measures of the scorer to show. `settings`:
-    settings of the paper in addition to `RETRIEVAL`, for every method that has them. `on_data`: further settings by
-    data set. `note`: statements of the paper's text, and differences from the paper. `delays`: whether to fit the times
-    of the steps as Combee's controller does (section 3.3).
-    """
+    `measures`: metrics of a comparison to show with the score. `scored`: further measures to show, which the scorer
+    returns. `settings`: settings of the paper in addition to `RETRIEVAL`, each for all methods that have the setting.
+    `on_data`: further settings by data set. `note`: statements of the paper's text, and differences from the paper.
+    `delays`: whether to fit the times of the steps as Combee's controller does (section 3.3)."""
 
     name: str
     source: str
@@ -77,8 +77,8 @@ class PaperTable:
         return tuple(variant for variant, _ in self.rows)
 
     def only(self, names: Sequence[str]) -> PaperTable:
-        """Return the table with the named rows, its baseline, and the rows that these rows start from. Raise UsageError
-        for an unknown name."""
+        """Return the table with the named rows, the row of the baseline, and the rows whose contexts these rows start
+        from. Raise UsageError for an unknown name."""
         by_name = {variant.name: variant for variant in self.variants}
         if unknown := [name for name in names if name not in by_name]:
             raise UsageError(
@@ -117,8 +117,8 @@ class PaperTable:
         return Study((table,)).with_settings({**self.paper_settings(overrides), **overrides})
 
     def takes(self, name: str, overrides: Collection[str] = ()) -> bool:
-        """Return whether at least one row has this setting without a value for it, from the row or from an override of
-        the row."""
+        """Return whether this setting still applies to at least one row: the method of the row has the setting, and
+        neither the row nor an override of the row sets it."""
 
         def free(v: Variant) -> bool:
             named = {key.rpartition(".")[2]: None for key in overrides if key.startswith(f"{v.name}.")}

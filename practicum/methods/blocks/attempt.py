@@ -1,8 +1,7 @@
 """Attempts at tasks: once, in reflection rounds, in a group, with an annotated twin, or from stored traces.
 
-`reflected`, `refined` and `demonstrated` wrap the attempt at one task. `once` applies it to each task of a batch, and
-`grouped` and `annotated_twin` wrap `once`.
-"""
+`reflected`, `refined` and `demonstrated` wrap the attempt at one task. `once` applies the attempt to each task of a
+batch, and `grouped` and `annotated_twin` wrap `once`."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ WARM = 0.7
 
 
 def once(act: ActSeam) -> AttemptSeam:
-    """Build an attempt seam that attempts each task of the batch once, concurrently, at its own place and with its own
-    provenance."""
+    """Build an attempt seam that attempts each task of the batch once, concurrently. Each attempt has a separate place,
+    and the sources of its task."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         source, *tags = task.sources
@@ -71,8 +70,9 @@ def stored() -> AttemptSeam:
 
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
-    """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch.
-    The reflection is stored with the attempt. `per_trace` makes the lessons from it, and does not reflect again."""
+    """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch. The
+    reflection is stored with the attempt. `per_trace` then returns the lessons of this reflection, and does not reflect
+    again."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         attempt = await act(task, context, run)
@@ -89,8 +89,7 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
     """Build an act that reflects on an attempt up to `rounds` times, as in ACE, and keeps the lessons of all rounds.
 
     `retry`: after a failure the agent tries again with the reflection, until the first success, which confirms the last
-    reflection. `critique`: the reflector improves its own lesson until it has nothing to add.
-    """
+    reflection. `critique`: the reflector improves its own lesson, until its new lesson equals the last one."""
 
     async def retry(task: Task, context: Context, run: Run) -> Attempt:
         first = await act(task, context, run)
@@ -118,7 +117,7 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
             lesson = await reflector(first, context, done, run.at(f"round {len(done) + 1}"))
             if lesson is None or (done and lesson.texts == done[-1].lesson.texts):
                 break
-            # All rounds reflect on one attempt, so only the last reflection votes on its entries.
+            # All rounds reflect on one attempt, so only the last reflection votes on the entries that the attempt used.
             done = [Round(replace(round.lesson, votes={})) for round in done]
             done.append(Round(lesson))
         return replace(first, rounds=(*first.rounds, *done))
@@ -161,9 +160,8 @@ def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
     """Build an attempt seam that attempts each task once more with an annotated view, concurrently (dual-trace credit
     assignment; RCL, section 3.2).
 
-    The annotated attempt shows which entries were consulted, doubted or missed. Its score is stored in its trace only
-    for inspection, because the annotation changes the agent's behavior.
-    """
+    The annotated attempt shows which entries were consulted, doubted or missed. The score of this attempt is stored in
+    its trace, but only for inspection, because the annotation changes the agent's behavior."""
 
     async def annotated(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         # Nothing is learned from the outcome of this attempt, so no judge is asked about it.

@@ -45,7 +45,7 @@ from practicum.models.prompting import json_schema
 
 
 def votes(lessons: Iterable[Lesson]) -> Delta:
-    """Return the votes of lessons for entries that were used."""
+    """Return a delta with the votes of the lessons. Each vote is about an entry that an attempt used."""
     edits = [
         Vote(id, int(vote == "helpful"), int(vote == "harmful"), 1, sources=lesson.sources, lessons=(lesson.id,))
         for lesson in lessons
@@ -82,8 +82,8 @@ def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: Updat
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:
-    """Build an update seam in which an addition with the same text as an entry of the section replaces the data of that
-    entry, so that there is one episode per task."""
+    """Build an update seam that runs `update`. If an addition has the section and the text of an existing entry, the
+    addition becomes an update of the entry's data, so that each task has one episode."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
@@ -110,15 +110,15 @@ def _texts(entries: Iterable[Entry]) -> dict[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A delta and its outcome. `refs` holds the ref of each addition, by the id that its entry would get."""
+    """A delta and its outcome. `refs` holds the ref of each addition, by the id that the added entry would get."""
 
     delta: Delta
     outcome: ApplyResult
     refs: dict[str, str]
 
     def name(self, entry: Entry) -> str:
-        """Return the name of an entry of the outcome for edits appended to the delta: its ref if the delta adds it,
-        else its id."""
+        """Return the name by which an edit that is appended to the delta addresses an entry of the outcome: the ref if
+        the delta adds the entry, else the entry's id."""
         return self.refs.get(entry.id, entry.id)
 
 
@@ -137,12 +137,12 @@ def draft(context: Context, delta: Delta) -> Draft:
 
 
 def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam:
-    """Build an update seam that keeps the shown entries within a token budget. The sections in `excluded` do not count.
+    """Build an update seam that runs `update`, and then removes entries until the shown entries fit a budget of
+    `tokens`. Entries of the sections in `excluded` do not count, and are not removed.
 
     Entries are removed in this order: entries that harmed more often than they helped; entries that were never used,
-    oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). A new entry could not be used
-    yet. It does not count as never used, but as an entry that neither helped nor harmed.
-    """
+    oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). An entry that the delta adds
+    could not be used yet, so it does not count as never used, but as an entry that neither helped nor harmed."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
@@ -173,9 +173,9 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
 
 
 def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
-    """Build an update seam that removes entries whose harmful votes lead by `margin` or more (grow and refine, section
-    3.2). Entries of the sections in `excluded` and entries without a harmful vote stay. Votes that wait for review do
-    not count."""
+    """Build an update seam that runs `update`, and then removes entries whose harmful votes exceed their helpful votes
+    by `margin` or more (grow and refine, section 3.2). Entries of the sections in `excluded` and entries without a
+    harmful vote stay. Votes that wait for review do not count."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         ready, waiting = run.ready(await update(lessons, context, run))
@@ -196,7 +196,8 @@ def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
 
 
 def as_entries(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
-    """Add each lesson as an entry in its own words, in the lesson's section or, if it has none, in `section`."""
+    """Add each lesson as an entry in its own words, in the section of the lesson or, if the lesson has no section, in
+    `section`."""
     return Delta(
         tuple(Add(x.section or section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons)
     )
@@ -263,7 +264,8 @@ class Mutations(Changes):
 
 @lru_cache(maxsize=64)
 def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
-    """Return the JSON schema of a small curator's answer, limited to these rule ids, if there are at most 400.
+    """Return the JSON schema of a small curator's answer, limited to these rule ids. With more than 400 ids, the schema
+    is not limited.
 
     A server that enforces schemas then allows no other id and, for an empty playbook, only ADD. This is needed because
     a small model copies ids from worked examples.
@@ -288,12 +290,12 @@ class Curator:
     An insight that the curator does not mention gets no edit and no resolution: see `accounted`. If the call fails,
     only the votes are applied, and the failure is counted.
 
-    `merges` allows the curator to merge entries (RCL's structural constraint forbids it, section 3). With `guards`, an
-    edit that would lose a number, a name or an answer is held back, and its insight is added unchanged.
+    `merges` allows the curator to merge entries (RCL's structural constraint forbids merges, section 3). With `guards`,
+    an edit that would lose a number, a name or an answer is held back, and its insight is added unchanged.
 
-    Two or more deletions are refused if they remove more than `MOST_DELETED` of the entries that the agent sees. They
-    are allowed if the method is `gated`, because then the validation tasks decide.
-    """
+    Two or more deletions in one step are refused if together they remove more than the share `MOST_DELETED` of the
+    entries that the agent sees. With `gated`, such deletions are not refused, because the gate then decides by the
+    validation tasks."""
 
     instructions: Instructions
     section: str = "rules"
@@ -334,7 +336,8 @@ class Curator:
         return counted + decided + as_entries(left, self.section, "no rule says it")
 
     def _without_mass_deletion(self, decided: Delta, context: Context, run: Run) -> Delta:
-        """Remove the deletions from a delta if they are too many. The lessons of these deletions are then left out."""
+        """Remove the deletions from a delta if they are too many. The lessons behind these deletions then count as left
+        out."""
         deletions = [edit for edit in decided.edits if isinstance(edit, Delete)]
         share = len(deletions) / max(sum(not entry.hidden for entry in context), 1)
         if len(deletions) < 2 or share <= MOST_DELETED:
@@ -364,7 +367,8 @@ class Curator:
     def _delta(
         self, change: Change, about: Sequence[Lesson], lessons: Sequence[Lesson], context: Context, run: Run
     ) -> Delta:
-        """Turn a change into edits. A change that names no lesson has the sources of all lessons, and covers none."""
+        """Turn a change into edits. A change that names no lesson has the sources of all lessons, and covers no
+        lesson."""
         sources = sources_of(about or lessons)
         ids = tuple(lesson.id for lesson in about)
         text = clean(change.text) if run.profile == "full" else " ".join(change.text.split())
@@ -381,7 +385,8 @@ class Curator:
                 return Delta((Merge(tuple(change.ids), text or None, sources, ids, change.reason),))
             case "DELETE":
                 removed = tuple(Delete(id, sources, ids, change.reason) for id in change.ids)
-                # With guards, a lesson that proves a rule wrong stays open, because it contains the right rule.
+                # With guards, a lesson that proves a rule wrong stays unresolved, because the lesson contains the right
+                # rule.
                 settled = () if self.guards else tuple(Resolution(id, reason=f"DELETE: {change.reason}") for id in ids)
                 return Delta(removed, settled)
             case "COVERED":
@@ -423,8 +428,9 @@ def _misaddressed(change: Change, about: Sequence[Lesson], shown: Context, now: 
 
 def _harmful(change: Change, about: Sequence[Lesson], now: Context, choices: Sequence[str]) -> Count | None:
     """Return the reason why a guard holds a change back, or None. Guards stop a weak or harmful curator from degrading
-    correct rules. A rule must give only one of the possible answers and keep its numbers and names, and one lesson must
-    not outweigh the times a rule helped (ACE, table 17: robustness to harmful reflections)."""
+    correct rules. A changed rule must give only one of the possible answers and keep the numbers and names of the old
+    rule, and a single lesson must not delete a rule that helped at least as often as it harmed (ACE, table 17:
+    robustness to harmful reflections)."""
     if change.op == "ADD":
         return None
     entries: list[Entry] = [entry for id in dict.fromkeys(change.ids) if (entry := now.get(id)) is not None]
@@ -445,8 +451,8 @@ def _harmful(change: Change, about: Sequence[Lesson], now: Context, choices: Seq
 async def reflections_prompt(
     instructions: Instructions, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
 ) -> Prompt:
-    """Build a capable curator's prompt: the playbook, the record of its entries so far (in `voted`), then all findings
-    of each reflection. Insights are numbered over all reflections."""
+    """Build a capable curator's prompt: the playbook, how often its entries helped and harmed (in `voted`, the context
+    after this step's votes), then all findings of each reflection. Insights are numbered over all reflections."""
     texts = [lesson.text for lesson in lessons if lesson.text]
     pages = await playbook_pages(context, [id for x in lessons for id in entry_verdicts(x)], texts, "curator", run)
     parts = [*run.agent_instructions]
@@ -512,8 +518,7 @@ def rewrite(instructions: Instructions) -> UpdateSeam:
     entry may depend on the whole old playbook, so it has the sources of all entries and lessons.
 
     The answer may be 2 times as long as the playbook with the lessons, independent of the run's output limit. Raises
-    UsageError if the model's window is too small for that.
-    """
+    UsageError if the model's window is too small for the prompt and such an answer."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
@@ -540,7 +545,8 @@ def rewrite(instructions: Instructions) -> UpdateSeam:
             run.count(Count.LOST_UPDATES)
             return counted
         sources = ordered_union([*(entry.sources for entry in context), sources_of(with_text)])
-        # The new text replaces the old entries. If it waits for review, so does their removal.
+        # The new text replaces the old entries. If the new text waits for review, the removal of the old entries waits
+        # too.
         removed = (Delete(entry.id, sources, reason="rewritten") for entry in context if not entry.hidden)
         new = (Add(section_of(e.section, run), clean(e.text), sources=sources) for e in whole.entries)
         return counted + Delta((*removed, *new))

@@ -1,4 +1,5 @@
-"""De-duplication by meaning: a new entry with the meaning of an older entry is merged into it (ACE, section 3.2)."""
+"""De-duplication by meaning: a new entry with the meaning of an older entry is merged into the older entry (ACE,
+section 3.2)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Differ = Callable[[int, int], bool]
 """Predicate on two rows with similar texts: whether their meanings differ."""
 
 LOOKS = 64
-"""Maximum number of similar rows whose texts a row is compared with. If all of them differ, the row counts as new."""
+"""Maximum number of similar rows whose texts are compared with the text of a row. If all of them differ from the row in
+meaning, the row counts as new."""
 
 BLOCK = 2048
 """Number of new vectors compared at a time."""
@@ -41,12 +43,11 @@ busy."""
 def deduplicated(
     update: UpdateSeam, threshold: Threshold, when: DedupeWhen = "proactive", budget: int = 80_000
 ) -> UpdateSeam:
-    """Build an update seam that runs `update`. If it adds or rewrites an entry whose similarity to an older entry of
-    the same section is at least `threshold`, the two entries are merged.
+    """Build an update seam that runs `update`, and then merges duplicates: an entry that the delta adds or rewrites is
+    merged with an older entry of the same section if the similarity of the two is at least `threshold`.
 
-    The older entry stays, counters are summed, sources are joined. With `lazy`, entries are compared only when the
-    context is over its budget, and then all entries are compared.
-    """
+    The older entry stays, counters are summed, sources are joined. With `lazy`, entries are compared only if the
+    context has more than `budget` tokens, and then every entry is compared, whether or not the delta changed it."""
     if when == "never":
         return update
 
@@ -108,9 +109,9 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
 def same_rows(
     texts: Sequence[str], vectors: np.ndarray, old: int, threshold: float, run: Run, differ: Differ
 ) -> list[int | None]:
-    """For each text at or after the row `old`, return the row that it repeats, or None. The first row with the same
-    words counts; otherwise the most similar row by the vectors, shape (n, d). Vectors count only if the embedder
-    distinguishes texts of the language (see `retrieval.scripts`)."""
+    """Return, for each text from row `old` on, the row of an earlier text with the same meaning, or None. This is the
+    first text with the same words or, without such a text, the most similar text by `vectors`, of shape (n, d). Vectors
+    are used only if the embedder distinguishes texts of the language (see `retrieval.scripts`)."""
     unknown, blind = undistinguished(texts, vectors, threshold)
     if number := int(blind[old:].sum()):
         run.count(Count.COMPARED_BY_WORDS, number)
@@ -136,12 +137,12 @@ def same_rows(
 def duplicates(
     old: np.ndarray, new: np.ndarray, threshold: float, differ: Differ = lambda row, like: False
 ) -> list[int | None]:
-    """For each new vector, return the row that it duplicates, or None: greedy, oldest first.
+    """Return, for each new vector, the row that it duplicates, or None. The new vectors are processed in order.
 
     `old` has shape (n, d), `new` (m, d), with rows of unit length. Rows of `new` are numbered from n. A new vector is
-    compared with all old vectors and with the new vectors before it that are not duplicates. The result is the most
-    similar row from which it does not `differ`, or the oldest such row on ties.
-    """
+    compared with all old vectors and with the new vectors before it that are not duplicates. A vector duplicates the
+    most similar of these rows that reaches `threshold` and from which the vector does not `differ`; on ties, the oldest
+    such row."""
     result: list[int | None] = []
     pool, rows = np.concatenate((old, new)), list(range(len(old)))
     for start in range(0, len(new), BLOCK):
@@ -174,13 +175,12 @@ def _most_similar(
 
 
 def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """For each new vector, return the highest similarity to an old vector and the row of that vector (the oldest on
-    ties), or -inf and 0 if no similarity reaches the threshold.
+    """Return, for each new vector, the highest similarity to an old vector and the row of that old vector (the oldest
+    on ties), or -inf and 0 if no similarity reaches the threshold.
 
-    Most rows are dissimilar, and some of the dimensions suffice to show it: by Cauchy and Schwarz, the rest adds at
-    most the product of the lengths of the remaining parts. Only rows that might reach the threshold are compared in
-    full.
-    """
+    Most rows are dissimilar, and some of the dimensions suffice to show that: by Cauchy and Schwarz, the other
+    dimensions add at most the product of the lengths of the two vectors in these dimensions. Only rows that might reach
+    the threshold are compared in full."""
     best, where = np.full(len(new), -np.inf, dtype=np.float32), np.zeros(len(new), dtype=np.int64)
     dims = int(new.shape[1] * min(1.2 - threshold, 1))
     heads = _heads(new, dims).T

@@ -1,4 +1,5 @@
-"""Acceptance gate for any method: a delta is kept only if it is not worse on held-out tasks, by a paired test.
+"""Acceptance gate for any method: a delta is kept only if the context is not worse on held-out tasks with the delta
+than without it, by a paired test.
 
 The contexts without and with the delta are scored on the same tasks, a few at a time, in a random order for each delta.
 A sequential test is evaluated after every pair, so that a large difference needs few tasks.
@@ -11,11 +12,10 @@ deltas that are not worse. A second bet, in the other direction, keeps clearly b
 Stakes from small to large share the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may
 lie between 0 and 1.
 
-If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless its mean is below that of
-the old context. Most small harm is detected only there. The error of this last decision is not bounded by alpha: a
-delta that changes nothing on average is dropped nearly half the time, at no loss. The same held-out tasks judge every
-step, so alpha holds for one delta, not for a run.
-"""
+If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless the mean score with the
+delta is below the mean score without it. Most small harm is detected only by this last decision. The error of this
+decision is not bounded by alpha: a delta that changes nothing on average is dropped nearly half the time, at no loss.
+The same held-out tasks judge every step, so alpha holds for one delta, not for a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def always(context: Context, delta: Delta, attempts: Sequence[Attempt], ru
 
 def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
     """Build an accept seam that applies wrappers of an update (de-duplication, budget) to every delta, and accepts the
-    result. For schedules that apply a delta to another context than the delta was made from."""
+    result. This is for schedules in which the context may change between the making of a delta and its application."""
 
     async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         async def unchanged(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -56,10 +56,12 @@ def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
 # ---- the gate
 
 TOGETHER = 8
-"""Number of tasks scored together. At an alpha of 0.05, seven tasks in a row that get worse by 1 decide."""
+"""Number of tasks that are scored concurrently. At an alpha of 0.05, the test is decided if the scores of the first
+seven tasks fall from 1 to 0."""
 
 STAKES = (np.arange(20) + 0.5) / 20
-"""Shares of the wealth that are bet; each share bets an equal part of the wealth."""
+"""Stakes of a bet. Each stake has a part of the wealth, and bets this share of the part. At the start, all parts are
+equal."""
 
 WORSE = "the gate dropped it: worse on held-out tasks"
 """Reason in the resolution of a lesson whose edits the gate dropped."""
@@ -69,8 +71,9 @@ WORSE = "the gate dropped it: worse on held-out tasks"
 class Trial:
     """Trial of a delta: the differences (new score minus old score) by task, and the wealth of the two bets.
 
-    `parts` has shape (2, stakes): the bet that the delta is worse, and the bet that it is better. Nothing is decided
-    before `least` tasks. The test is valid after any number of tasks, because the wealth is an e-value."""
+    `parts`, of shape (2, stakes), is the wealth of each stake in the bet that the delta is worse, and in the bet that
+    it is better. Nothing is decided before `least` tasks. The test is valid after any number of tasks, because the
+    wealth is an e-value."""
 
     alpha: float
     least: int = 0
@@ -94,7 +97,7 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """Mean difference; 0 without a pair."""
+        """Mean of the differences; 0 without a difference."""
         return sum(self.differences.values()) / max(len(self.differences), 1)
 
     @property
@@ -104,7 +107,7 @@ class Trial:
         return better > worse if self.decided else sum(self.differences.values()) >= 0
 
     def take(self, task: str, difference: float) -> None:
-        """Count one more pair, unless a bet is won already. The difference is in [-1, 1]."""
+        """Add the difference of one more task, in [-1, 1], unless a bet is won already."""
         if not self.decided:
             self.differences[task] = difference
             self.parts *= 1 + np.outer((-difference, difference), STAKES)
@@ -142,8 +145,7 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
     """Build a gate on these held-out tasks around another accept seam.
 
     Scores come from `run.evaluate`, which evaluates no context twice and shares its results with validation. A delta
-    that changes no shown text, such as votes, passes without evaluation.
-    """
+    that changes no shown text, such as a delta of votes, passes without evaluation."""
 
     async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         delta = await accept(context, delta, attempts, run)
@@ -161,8 +163,8 @@ def unshown_part(context: Context, delta: Delta) -> Delta:
     """Return the part of a delta that changes no shown text: votes, and edits of hidden entries. The lessons of all
     other edits are resolved as dropped, even if votes of these lessons pass."""
     passing: list[Edit] = []
-    # Each edit is tried on the outcome of the edits before it. A ref is valid only within its delta, so an addition
-    # with a ref is applied together with the edits after it.
+    # Each edit is tried on the context with the passing edits before it. A ref is valid only within its delta, so an
+    # addition with a ref is applied together with the edits after it.
     now, together = context, list[Edit]()
     for edit in delta.edits:
         outcome = now.apply(Delta((*together, edit)))

@@ -2,8 +2,7 @@
 several attempts by one call (section 4.7).
 
 The curator reads the findings of all heads. An attempt that failed by chance, or that no guidance could have saved, is
-counted and never votes against an entry. With `gated`, nothing else is learned from it either.
-"""
+counted and never votes against an entry. With `gated`, such an attempt gives no insight either."""
 
 from __future__ import annotations
 
@@ -107,8 +106,9 @@ def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) ->
 
 
 def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
-    """Return whether a failed attempt may not have followed this rule. If answers are choices and the rule names some,
-    the rule must name the target or, if learning may not see the target, a choice other than the answer."""
+    """Return whether a failed attempt may not have followed this rule. This is possible if the rule names none of the
+    choices for an answer, or names the right answer. If learning may not see the right answer, it is possible if the
+    rule names a choice that the agent did not answer."""
     named, target = answers_named(rule, choices), failed.feedback.target
     if target is None:
         return not named or not named <= answers_named(failed.trace.answer, choices)
@@ -130,10 +130,10 @@ class Heads:
     """Reflector with three heads on one failure: three concurrent calls, or one structured call.
 
     `case` holds the instructions that all heads share, and `heads` the further instructions of each head: attribution,
-    root cause, gap. Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no
-    insight. Without `gated`, the curator reads the attribution with the insight, and decides whether to use the
-    insight. `examples` are cases for small models, with diagnoses; each head sees its part of a diagnosis.
-    """
+    root cause, gap. Attempts that did not fail go to the reflector `otherwise`. With `gated`, a failure that was
+    chance, or beyond guidance, gives no insight. Without `gated`, the curator reads the attribution with the insight,
+    and decides whether to use the insight. `examples` are cases for small models, with diagnoses; each head sees its
+    part of a diagnosis."""
 
     case: Instructions
     heads: tuple[Instructions, Instructions, Instructions]
@@ -216,9 +216,8 @@ class Reflections(Output):
 def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
     """Build a reflect seam that reflects on all attempts of a step in one call (RCL, section 4.7).
 
-    With `learn_from="failures"`, a success only votes on the entries it used. If the answer omits an attempt, its
-    lesson is `tagged`, and the omission is counted.
-    """
+    With `learn_from="failures"`, a success only votes on the entries that it used. If the model's answer omits an
+    attempt, `tagged` makes the lesson of this attempt, and the omission is counted."""
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         usable = [r for r in attempts if not r.trace.lost]

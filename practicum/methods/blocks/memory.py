@@ -57,8 +57,8 @@ def form(most: int) -> type[Memories]:
 
 def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
     """Build a reflect seam that extracts up to `most` memories of each attempt, concurrently. `extract` selects the
-    attempts: only the chosen one, only successes (the ablation), or all with different outcomes or answers, including
-    failures. An attempt of unknown outcome gives no memory, and is counted."""
+    attempts: only the chosen attempt, only successes (the ablation), or one attempt for each different outcome and
+    answer, including failures. Attempts of unknown outcome give no memory, and are counted."""
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = []
@@ -80,7 +80,8 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
 async def _extract(
     one: Attempt, chosen: Attempt, most: int, temperature: float, index: Index, context: Context, run: Run
 ) -> list[Lesson]:
-    """Extract the memories of the attempt `one`. `chosen` is the attempt that was chosen at the same task."""
+    """Extract the memories of the attempt `one`. `chosen` is the attempt that was chosen among the attempts at the same
+    task."""
     run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
     # The agent saw the retrieved memories even if it cited none.
     shown = () if run.profile == "small" else (id for id, _ in one.retrieved)
@@ -105,8 +106,8 @@ async def _extract(
 
 
 def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
-    """Build the entry of a memory. Searches compare the entry's `key` or, if it is empty, the words of the memory. A
-    model may leave the title or the description empty."""
+    """Build the entry of a memory. Searches compare a query with `key` or, if `key` is empty, with the words of the
+    memory. A model may leave the title or the description empty."""
     title, description, content = map(clean, (item.title, item.description, item.content))
     about = f"{title} ({description})" if title and description else title or description
     ended = about if not about or about.endswith((".", ".)")) else f"{about}."
@@ -119,7 +120,8 @@ def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = 
 
 
 async def usage_votes(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return votes for the entries that the attempts relied on, by outcome."""
+    """Return lessons that vote on the entries that the attempts relied on: helpful after a success, harmful after a
+    failure, else neutral."""
     lessons = []
     for attempt in attempts:
         counted = {id: vote for id, vote in judged_by_outcome(attempt).items() if id in context}
@@ -211,9 +213,9 @@ needed."}]}""",
 "content":"Do not answer chalk, which is against sour soil. If there are insects on a plant, answer soap."}]}""",
     ),
 )
-"""Worked examples about other tasks. Without them a small model mistakes the headings for its task. The first and the
-last are questions that a person asks, with a choice of answers: without these two, the memories of the model name no
-answers."""
+"""Worked examples about other tasks. Without these examples a small model mistakes the headings for its task. The first
+and the last are questions that a person asks, with a choice of answers: without these two, the memories of the model
+name no answers."""
 
 EXTRACT = Instructions(
     full="""\

@@ -2,10 +2,9 @@
 (MAEL, sections 2.1, 2.3).
 
 Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by alpha x
-similarity + (1 - alpha) x reward. The strategy `step` retrieves it for each step separately. The strategy `task`
-chooses one past trace by the similarity of its task and the reward of its whole solution. Each step is then shown the
-best experience of this trace.
-"""
+similarity + (1 - alpha) x reward. The strategy `step` retrieves experience for each step separately. The strategy
+`task` chooses one past trace, by the similarity of the past task and the reward of the answer to it. Each step is then
+shown the best experience of this trace."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ MAX_PARTS = 8
 """Maximum number of parts into which a small model may divide a task."""
 
 OPENING: tuple[Kind, ...] = ("judge", "solve")
-"""Kinds of an attempt's first step, whose state is the whole task."""
+"""Kinds that the first step of an attempt may have. The state of this step is the whole task."""
 
 
 class Ability(Output):
@@ -80,7 +79,7 @@ class Critique(Output):
 
     @model_validator(mode="after")
     def _require_feedback(self) -> Self:
-        """Reject a critique that finds fault but names none, so that the model is asked again."""
+        """Reject a critique that calls a solution inadequate without feedback, so that the model is asked again."""
         if not self.adequate and not self.feedback.strip():
             raise ValueError("the solution is called inadequate without feedback: say what is wrong and how to mend it")
         return self
@@ -101,8 +100,8 @@ FORMS: Mapping[Kind, type[Output]] = {
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """Rules by which experience is chosen and shown. If `similarity` or `reward` is low, 1 - similarity or 1 - reward
-    is used (table 4). Experience with a reward below `follow_from` is shown as an example to avoid."""
+    """Rules by which experience is chosen and shown. If `similarity` or `reward` is low, the retrieval score uses 1 -
+    similarity or 1 - reward (table 4). Experience with a reward below `follow_from` is shown as an example to avoid."""
 
     strategy: Strategy = "step"
     alpha: float = 0.5
@@ -117,8 +116,9 @@ class Experience:
         return self.alpha * similarity_term + (1 - self.alpha) * reward_term
 
     def heading(self, entry: Entry) -> str:
-        """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading is in an
-        earlier turn: if an experience is next to the task, a small model solves the experience."""
+        """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading belongs to an
+        earlier turn, because a small model solves the experience in place of the task if the experience is next to the
+        task."""
         reward = step_reward(entry)
         worth, follow = f"it was rewarded {reward:.2f} of 1", reward >= self.follow_from
         if entry.data["kind"] == "critique":
@@ -146,7 +146,8 @@ class ExperienceFilter:
 
 
 def seat(name: str) -> str:
-    """Return the name of the seat for an agent's own model. The prefix distinguishes it from the seats of roles."""
+    """Return the name of the seat for an agent's own model. The prefix distinguishes the name from the names of the
+    seats of roles."""
     return f"agent:{name}"
 
 
@@ -198,13 +199,13 @@ async def of_each_step(context: Context, task: Task, run: Run) -> View:
 
 
 def step_reward(entry: Entry) -> float:
-    """Return the reward of an experience's own step."""
+    """Return the reward of the step that an experience records."""
     return float(entry.data["reward"])
 
 
 def whole_reward(entry: Entry) -> float:
     """Return the reward of the whole task's solution in the trace of an experience. If this reward is unknown, return
-    the reward of the experience's own step."""
+    the reward of the step that the experience records."""
     return float(entry.data.get("whole", entry.data["reward"]))
 
 
@@ -212,7 +213,8 @@ async def _nearest(
     where: ExperienceFilter, state: str, context: Context, how: Experience, run: Run,
     reward: Callable[[Entry], float] = step_reward,
 ) -> Match | None:  # fmt: skip
-    """Return the entry with the highest retrieval score by this reward; the older entry on ties."""
+    """Return the match with the highest retrieval score, in which `reward` gives the reward of an entry. On ties, the
+    older entry wins."""
     matches = await run.nearest(context, state, len(context), where)
     scored = [(how.score(f.similarity, reward(f.entry)), -f.entry.number, f) for f in matches]
     return max(scored, key=lambda one: one[:2])[2] if scored else None
@@ -229,7 +231,8 @@ class Decider:
     past_trace: str
 
     async def decide(self, question: Question, run: Run) -> StepOutput:
-        """Ask the agent, with the best experience for the step if the agent's window can hold both."""
+        """Ask the agent to decide a step. The prompt contains the best experience for the step, unless the prompt would
+        then be too long for the agent's window."""
         match, searching = None, run.at("experience")
         if self.experience.strategy == "step" or self.past_trace:
             where = ExperienceFilter(question.agent, (question.kind,), self.past_trace)
@@ -245,8 +248,8 @@ class Decider:
         return replace(output, experience=match.entry.id, similarity=match.similarity)
 
     async def _without_experience(self, question: Question, run: Run) -> StepOutput:
-        """Decide a step without experience. If the agents' texts make its prompt too long, the step fails. If the task
-        itself is too long, the error is raised for the user."""
+        """Decide a step without experience. If texts of other agents make the prompt too long, the step fails. If the
+        task itself is too long, the error is raised for the user."""
         if not question.task and question.kind != "aggregate":
             return await self._decide(question, None, run)
         try:
@@ -329,7 +332,7 @@ def _turn(user: str, assistant: str) -> Turn:
 
 
 def _assignment(part: TaskPart) -> str:
-    """Format the agent that solves a part, and the numbers of the parts it needs, as in the plan."""
+    """Format the agent that solves a part, and the numbers of the parts whose results it needs, as in the plan."""
     notes = [f"for {part.to}"] if part.to else []
     notes += [f"needs {', '.join(map(str, part.needs))}"] if part.needs else []
     return f" ({'; '.join(notes)})" if notes else ""
@@ -358,12 +361,11 @@ async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
 
 
 def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
-    """Put an identity before the name of each trace that has none: a digest of the steps of the trace.
+    """Put an identity before the name of each trace without one. The identity is a digest of the steps of the trace.
 
-    An attempt names its trace by its place. A person may use any word, such as "by hand". Another run, or another file,
-    may use the same name. The digest distinguishes two traces of one name, even after contexts are joined, and gives
-    the same trace the same id everywhere.
-    """
+    A trace of an attempt is named by the place of the attempt. A person who writes experience by hand may use any word.
+    Another run, or another file, may use the same name. The digest distinguishes two traces of one name, even after
+    contexts are joined, and gives the same trace the same id everywhere."""
     traces: dict[str, list[Add]] = defaultdict(list)
     for add in adds:
         if name := _unidentified(add):
@@ -399,7 +401,7 @@ ORDERS = (
 
 
 def _plan(*parts: str, to: tuple[str, str]) -> dict[str, Any]:
-    """Return a plan for two colleagues, in which the last part needs the two before it."""
+    """Return a plan for two colleagues, in which the third part needs the results of the first two parts."""
     return {
         "parts": [
             {"text": text, "to": to[n % 2], "needs": [1, 2] if n == 2 else []} for n, text in enumerate(parts)
@@ -439,9 +441,9 @@ EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
         f"## Part 2: {SOUTH}\n{SOUTH_SUM}\n\n## Part 3: {COMPARED}\n{DIFFERENCE}", {"solution": "South, by 11 mm"},
     ),
 )  # fmt: skip
-"""Worked examples by kind. Without them, a small model plans parts without the facts that are needed to solve them, and
-mistakes the question for a part. With a single example of a plan, the model copies that example for an unfamiliar
-task."""
+"""Worked examples by kind. Without these examples, a small model plans parts without the facts that are needed to solve
+the parts, and mistakes the question for a part. With a single example of a plan, the model copies that example for an
+unfamiliar task."""
 
 
 def _request(kind: Kind, full: str, small: str) -> Instructions:
@@ -473,7 +475,7 @@ for the present one.""",
 The exchange before the present task is an example from an earlier task, with its reward from 0 to 1. Work as in a \
 good example, and not as in one to avoid. Its facts are not those of your task.""",
 )
-"""Explanation of experience, for every prompt that shows one."""
+"""Explanation of experience, for every prompt that shows an experience."""
 
 AVOID = ": an example to avoid"
 """Suffix of the heading of an experience with a low reward."""

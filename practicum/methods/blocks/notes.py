@@ -1,8 +1,8 @@
-"""State of the optimizer: a rolling document that records the mutator's own changes (RCL, section 3.5).
+"""State of the optimizer: a rolling document in which the curator keeps its changes of the playbook, assessments of
+entries and hypotheses (RCL, section 3.5).
 
 The state is one entry of a hidden section. It has versions like any other entry. It is shown to the curator, never to
-the agent or the reflector, so that diagnoses stay independent of it.
-"""
+the agent or the reflector, so that diagnoses do not depend on the state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from practicum.methods.blocks.show import playbook_pages, track_record
 from practicum.store.versions import diff_contexts
 
 STATE = ".state"
-"""Hidden section of the document."""
+"""Hidden section of the entry that holds the state."""
 
 
 class Assessment(Output):
@@ -49,12 +49,12 @@ class State(Output):
 
 
 def with_state(update: UpdateSeam, instructions: Instructions, tokens: int) -> UpdateSeam:
-    """Build an update seam that runs `update`, and then one call that updates the document from the lessons and the
-    contexts before and after.
+    """Build an update seam that runs `update`, and then one call that updates the document from the lessons, and from
+    the contexts before and after the delta.
 
-    The document never has more than `tokens`: the oldest lines of its ledger are removed first. No other edit changes
-    it. A step without lessons leaves it unchanged. So does a call that fails, which is counted.
-    """
+    The document never has more than `tokens` tokens: the oldest lines of its ledger are removed first. Edits of
+    `update` cannot change the document. A step without lessons leaves the document unchanged, and so does a failed
+    call. Failed calls are counted."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         old = state_entry(context)
@@ -89,7 +89,7 @@ def with_state(update: UpdateSeam, instructions: Instructions, tokens: int) -> U
 
 
 def state_entry(context: Context) -> Entry | None:
-    """Return the entry of the document, or None."""
+    """Return the entry that holds the state, or None if no state has been written yet."""
     return next(iter(context.in_section(STATE)), None)
 
 

@@ -36,12 +36,13 @@ SEEN = 300
 """Maximum characters of an observation in a solved task that serves as an example."""
 
 SHORTEST = 400
-"""Minimum characters to which an attempt is cut, even if the attempt it is compared with is shorter."""
+"""Minimum number of characters to which an attempt is cut when it is compared with a shorter attempt."""
 
 
 def contrast(attempt: Attempt) -> tuple[Attempt, Attempt | None]:
-    """Return the attempt to reflect on, and an attempt that succeeded under the same context (RCL, section 3.1). The
-    second is None unless the group has both outcomes. Without a failure, the first attempt is the one to reflect on."""
+    """Return the attempt of the group to reflect on: the first failure or, without a failure, `attempt` itself. If the
+    group has a failure and a success, also return the first success under the same context, else None (RCL, section
+    3.1)."""
     failed = next((r for r in attempt.group if r.feedback.success is False and not r.trace.lost), None)
     passed = next((r for r in attempt.group if r.feedback.success is True), None)
     return (attempt, None) if failed is None else (failed, passed)
@@ -62,8 +63,8 @@ def _work(trace: Trace) -> list[str]:
 
 
 def solved_as(trace: Trace) -> dict[str, Any]:
-    """Return the data of an entry that shows how a task was solved: the answer and, if the agent made calls, its
-    `steps` [kind, text], without failed calls, and with shortened observations."""
+    """Return the data of an entry that shows how a task was solved: the `answer` and, if the agent made calls, the
+    `steps` as a list of [kind, text], without failed calls, and with shortened observations."""
     steps, call_start = list[Step](), 0
     for step in trace.steps:
         steps.append(step)
@@ -79,7 +80,7 @@ def solved_as(trace: Trace) -> dict[str, Any]:
 
 
 def brief(attempt: Attempt, run: Run) -> str:
-    """Format one attempt as text; for a small model, cut in the middle if it is long."""
+    """Format one attempt as text. For a small model, a long text is cut in the middle."""
     return truncate(evidence(attempt), BRIEF) if run.profile == "small" else evidence(attempt)
 
 
@@ -91,8 +92,8 @@ def findings_text(lesson: Lesson) -> str:
 
 
 def entry_verdicts(lesson: Lesson) -> Mapping[str, Rating]:
-    """Return a reflection's verdicts on entries. Copies of a lesson have the verdicts but no votes, because votes would
-    count twice."""
+    """Return a reflection's verdicts on entries. The verdicts are also stored apart from the votes: a copy of a lesson
+    has no votes, because its votes would count twice, but keeps the verdicts."""
     verdicts: Mapping[str, Rating] = lesson.data.get("verdicts", lesson.votes)
     return verdicts
 
@@ -114,8 +115,8 @@ async def case_prompt(
     run: Run,
     shown: bool = True,
 ) -> Prompt:
-    """Build a reflector's prompt about one task. With `shown`, the prompt contains the playbook; for a small model only
-    the entries that the agent relied on."""
+    """Build a reflector's prompt about one task. With `shown`, the prompt contains the playbook; a small model reads
+    only the entries that the agent relied on."""
     return await cases_prompt(instructions, case(attempt, context, earlier, run, shown), [attempt], context, run, shown)
 
 
@@ -155,7 +156,7 @@ def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run,
         parts.append(f"# The attempt\n{evidence(failed)}")
     else:
         failed_text, passed_text = evidence(failed), evidence(passed)
-        # A small model takes the longer attempt for the better one, so both are cut to the same length.
+        # A small model takes the longer attempt for the better one, so both attempts are cut to the same length.
         most = (
             max(min(len(failed_text), len(passed_text)), SHORTEST) if small else max(len(failed_text), len(passed_text))
         )
@@ -195,7 +196,8 @@ def _notes(twin: Trace, small: bool) -> list[str]:
 
 
 def _doubts(twin: Trace) -> Mapping[str, str]:
-    """Return the doubted entries with reasons. A user's agent may store any value under this name."""
+    """Return the entries that the twin doubted, with its reasons. Empty if `doubts` is not a mapping, because a user's
+    agent may store any value under this name."""
     doubts = twin.data.get("doubts")
     return doubts if isinstance(doubts, Mapping) else {}
 
@@ -278,8 +280,8 @@ def by_model(instructions: Instructions, rules_shown: bool = True) -> Reflector:
 def reflected_lesson(
     reflection: Output, attempt: Attempt, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
 ) -> Lesson:
-    """Build the lesson of a reflection, of any form with `insights`. Its findings become data. Unless `keep`, its
-    insights are dropped."""
+    """Build the lesson of a reflection, which may have any form. The first insight becomes the text of the lesson, the
+    others become `further` lessons, and the findings become `data`. Without `keep`, the insights are dropped."""
     failed, _ = contrast(attempt)
     insights = [x for x in getattr(reflection, "insights", ()) if clean(x.text)] if keep else []
     data = {name: value for name, value in reflection if name in FINDINGS and value}
@@ -296,8 +298,9 @@ def reflected_lesson(
 
 
 def verdicts(tags: Sequence[Tag], attempt: Attempt, context: Context, run: Run) -> dict[str, Rating]:
-    """Convert the reflector's tags to votes on the entries that it was shown. An entry that was used and not tagged is
-    neutral. Tags of other entries give no vote, and their number is counted. A reused attempt does not vote again."""
+    """Convert the reflector's tags to votes on the entries that the attempt relied on. An entry that was used and not
+    tagged gets a neutral vote. Tags of other entries are dropped and counted. A reused attempt gives no votes, because
+    the original attempt has voted."""
     if attempt.of:
         return {}
     shown = {entry.id for entry in relied_on(attempt, context)}
@@ -319,12 +322,12 @@ async def without_reflector(attempt: Attempt, context: Context, earlier: Sequenc
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
-    """Build a reflect seam that reflects on each attempt by itself, concurrently. Reflections made during the attempt
-    are used unchanged.
+    """Build a reflect seam that reflects on each attempt by itself, concurrently. An attempt that was already reflected
+    on, in its rounds, is not reflected on again: the lessons of the rounds are used.
 
-    With `learn_from="failures"`, a success only votes on the entries it used, with no call. With `only_confirmed`, an
-    insight counts only if the next try succeeded with it. Nothing is learned from a lost attempt.
-    """
+    With `learn_from="failures"`, a success only votes on the entries that it used, and the reflector is not called.
+    With `only_confirmed`, an insight of a round is kept only if the next try succeeded with it. Nothing is learned from
+    a lost attempt."""
 
     async def one(attempt: Attempt, context: Context, run: Run) -> list[Lesson]:
         if attempt.rounds:
@@ -344,8 +347,8 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
 
 def alongside(**reflects: ReflectSeam) -> ReflectSeam:
-    """Build a reflect seam that returns the lessons of several seams, in this order. Each runs at the place of its
-    name."""
+    """Build a reflect seam that returns the lessons of several seams, in this order. Each seam runs at a place with the
+    name of its argument."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         results = await run.gather([(name, partial(reflect, attempts, context)) for name, reflect in reflects.items()])
@@ -356,9 +359,8 @@ def alongside(**reflects: ReflectSeam) -> ReflectSeam:
 
 def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
     """Build a reflect seam that applies `reflect` to up to `most` failed tasks (RCL, section 3.1). The other tasks get
-    lessons that only vote on the used entries (`tagged`). Groups with both outcomes come first, then groups whose runs
-    differ most, then the order of the batch.
-    """
+    lessons that only vote on the used entries (`tagged`). Tasks with a failed and a successful run are chosen first,
+    then tasks whose runs differ most in score, then tasks in the order of the batch."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         usable = [r for r in attempts if not r.trace.lost]
@@ -381,9 +383,10 @@ def _spread(attempt: Attempt, labels: bool) -> tuple[bool, float]:
 
 
 async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return each task with its answer and the calls that led to it, without reflection. They are taken from the
-    attempt, or from a further try that succeeded. After a failure, a known right answer takes their place. `good` is
-    False for a failure without a known right answer, which is stored but not shown again."""
+    """Return a lesson for each task: its input, its answer, and the calls that led to the answer, without a reflection.
+    Answer and calls are taken from the first successful try, else from the attempt. If all tries failed and the right
+    answer is known, the lesson has the right answer and no calls. `good` is True if the answer in the lesson is right;
+    other lessons are stored, but not shown to agents."""
     lessons = []
     for attempt in attempts:
         if attempt.trace.lost:
@@ -403,7 +406,7 @@ def is_experience(lesson: Lesson) -> bool:
 
 def tagged(attempt: Attempt, place: str) -> Lesson:
     """Build the lesson of an attempt that was not reflected on. A success counts the used entries as helpful. A failure
-    only counts their use, because it may have other causes (METHODS, section 3)."""
+    only counts the use of the entries, because the failure may have other causes (METHODS, section 3)."""
     votes = judged_by_outcome(attempt)
     if attempt.feedback.success is False:
         votes = dict.fromkeys(votes, "neutral")
@@ -435,7 +438,7 @@ class Contrast(Output):
 
 async def contrasted(tries: Sequence[Attempt], run: Run) -> Contrast | None:
     """Contrast all attempts at a task, except lost attempts, in one call. Returns None without a call if fewer than two
-    attempts gave an answer. Returns None if the call failed, which is counted."""
+    attempts gave an answer, and None if the call failed. Failed calls are counted."""
     if sum(r.trace.error is None for r in tries) < 2:
         return None
     outcomes = {True: "went well", False: "failed", None: "outcome unknown"}

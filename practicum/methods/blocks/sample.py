@@ -63,8 +63,8 @@ def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
 
 
 def drawn(steps: int, most: int, redraw: bool) -> SampleSeam:
-    """Build a sampler that draws up to `most` tasks in each of `steps` steps, by the run's seed: a fresh draw in each
-    step, or the same tasks in all."""
+    """Build a sampler that draws up to `most` tasks in each of `steps` steps, by the run's seed. With `redraw`, each
+    step draws new tasks; otherwise all steps have the same tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for step in range(1, steps + 1 if tasks else 1):
@@ -107,10 +107,12 @@ def _in_batches(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int =
 #
 # A step with batch size b takes d(b) seconds, so an epoch of N tasks takes T(b) = N/b · d(b). The power law T(b) = A ·
 # b^-alpha is fitted in log space. Its slope |T'(b)| = A · alpha · b^(-alpha-1) is steepest at the smallest candidate
-# b_min. The controller chooses the largest b whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
+# b_min. The controller chooses the largest b whose slope is at least tau times the slope at b_min: b* = b_min ·
+# tau^(-1/(alpha+1)).
 
 MIN_ALPHA = 0.1
-"""Smallest alpha for which a larger batch is chosen: near 0, b* is large and saves almost no time."""
+"""Smallest alpha for which a batch larger than b_min is chosen. For an alpha near 0, b* is large and saves almost no
+time."""
 
 PRIOR_NOISE, PRIOR_WEIGHT = 0.15, 2
 """Assumed noise of a step's time before measuring (15%), and the number of measurements that the assumption counts as.
@@ -201,11 +203,11 @@ def fit_delay(
 def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     """Split the points into those to fit and the outliers.
 
-    One slow step at the largest size (a rate limit, a hanging task) turns a least squares line around. With four sizes
-    it also turns a soft_l1 fit and the Theil-Sen line, since half of all slopes are wrong. Siegel's repeated medians
-    (1982) withstand it but are imprecise. So they only find the outliers, and least squares are fitted to the rest
-    (reweighting after Rousseeuw and Leroy, 1987).
-    """
+    One slow step at the largest size (a rate limit, a hanging task) reverses the slope of a least squares line. With
+    four sizes it also reverses a soft_l1 fit and the Theil-Sen line, since half of all slopes between two points are
+    wrong. Siegel's repeated medians (1982) withstand such a step but are imprecise. So the repeated medians only find
+    the outliers, and a least squares line is fitted to the other points (reweighting after Rousseeuw and Leroy,
+    1987)."""
     # With three points, the outlier cannot be identified.
     if len(points) < 4 or len({p.batch for p in points}) < 2:
         return tuple(points), ()
@@ -224,9 +226,8 @@ def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple
 def _fit_law(fit: DelayFit) -> DelayFit:
     """Fit least squares in log space. No law is fitted for a single size, or if A would be too large for a float.
 
-    With three or four points, an interval from only their scatter is far too wide, or empty if they happen to lie on
-    a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
-    """
+    With three or four points, an interval that is computed from only the scatter of these points is far too wide, or
+    empty if the points happen to lie on a line. So the variance is shrunk towards the prior noise (Smyth, 2004)."""
     points = fit.points
     if len({p.batch for p in points}) < 2:
         return fit
@@ -263,7 +264,7 @@ def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
         interval = f", {low:z.2f} to {high:z.2f}" if fit.alpha_ci95 else ""
         return b_min, f"larger batches do not clearly shorten an epoch (alpha {fit.alpha:z.2f}{interval})"
     best = b_min * fit.tau ** (-1 / (fit.alpha + 1))
-    # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
+    # Any two points lie on a line, so a line through two sizes says nothing about larger sizes.
     limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
     gain = f"{100 * fit.tau:.3g}% of the saving at size {b_min}"
     if best < limit + 0.5:
@@ -278,8 +279,8 @@ def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
 # depends only on the history before the step, so a resume, which reads the stored seconds, decides the same.
 
 NEWEST_TIMES = 20
-"""Number of newest measurements of one size that count: delays change as the context grows, and each step stores its
-own fit."""
+"""Number of newest measurements of one size that count: delays change as the context grows. The limit also keeps the
+fit small, which is stored with each step."""
 
 
 def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int = 10) -> SampleSeam:
@@ -287,8 +288,9 @@ def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int 
     tuned during the run.
 
     The sizes `first`, 2 x `first`, 4 x `first` and so on, up to a quarter of the tasks, are tried once each. Then each
-    step takes the largest size, up to `max_batch`, at which one more task still shortens an epoch by `tau` times the
-    saving at the smallest size. A batch's `data` holds the size, the reason, and the fit (None during the trials).
+    step takes the largest size, up to `max_batch`, at which one more task still shortens an epoch by at least `tau`
+    times the time that one more task saves at the smallest size. A batch's `data` holds the size, the reason, and the
+    fit (None during the trials).
 
     Raises:
         ValueError: `epochs`, `max_batch` or `first` is below 1, or `tau` is not between 0 and 1.
@@ -370,9 +372,10 @@ def replayed(
     failed before.
 
     A step attempts `attempted` tasks; `batch` of them are expected to fail and be reflected on. The share `ratio` of
-    the tasks is drawn at random from the replay buffer, as far as it suffices. Tasks that are new in this epoch fill
-    the rest. A task that is replayed before its turn counts as seen. Two steps in a row never consist only of replayed
-    tasks, so that the run always ends. For `graduate` and `evict` see `replay_buffer`.
+    the tasks is drawn at random from the replay buffer, or fewer if the buffer is too small. The other tasks are tasks
+    that this epoch has not had yet. A task that is replayed before its turn in the epoch is not attempted at its turn.
+    After a step of only replayed tasks, the next step has at least one other task, so that the run always ends. For
+    `graduate` and `evict` see `replay_buffer`.
 
     A batch's `data` holds the number of tasks to attempt, the replayed tasks, the buffer and, for "auto", the reason.
 
@@ -399,12 +402,13 @@ def replayed(
                 for report in history[read:]:
                     results = task_results(report.step, report.attempts, report.lessons)
                     replay_buffer(results, graduate, evict, buffer=buffer)
-                    # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
+                    # A group with one failed run can be reflected on, even if a successful run keeps its task out of
+                    # the buffer.
                     failed.extend(not all(outcomes) for r in report.attempts if (outcomes := _successes(r)))
                 read = len(history)
                 size, reason = _attempted_count(batch, attempted, failed)
                 inside = [item for item in buffer.values() if item.inside] if ratio else []
-                # After a step of only replayed tasks, keep room for a new one. Otherwise tasks that neither pass nor
+                # After a step of only replayed tasks, keep room for a new task. Otherwise tasks that neither pass nor
                 # leave the buffer would be replayed forever.
                 replay_count = min(share(ratio, size), size - all_replayed, len(inside))
                 drawn = [item.task for item in run.rng(f"replay {step}").sample(inside, replay_count)]
@@ -439,7 +443,8 @@ class TaskResult:
 @dataclass(frozen=True, slots=True)
 class BufferedTask:
     """Task that is or was in the replay buffer. `entered`, `graduated` and `evicted` are step numbers. `passes` and
-    `failures` are counts in a row. Only failures that were reflected on are counted."""
+    `failures` are the numbers of the latest passes or failures in a row. Only failures that were reflected on are
+    counted."""
 
     task: str
     entered: int
@@ -468,7 +473,8 @@ def task_results(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesso
 def replay_buffer(
     results: Iterable[TaskResult], graduate: int = 3, evict: int = 3, *, buffer: dict[str, BufferedTask] | None = None
 ) -> dict[str, BufferedTask]:
-    """Return the buffer after these results, by task, in the order of entry, including tasks that left it.
+    """Return the replay buffer after these results: an item for each task, in the order in which the tasks entered,
+    including tasks that left the buffer.
 
     A task enters when it fails. It graduates after `graduate` passes in a row. It is evicted after `evict` failures in
     a row that were reflected on, including the failure with which it entered. Later it may enter again. If `buffer` is
@@ -495,8 +501,8 @@ def replay_buffer(
 
 
 def _group_outcome(attempt: Attempt) -> bool | None:
-    """Return whether the best run of the group passed. None: only reused runs show the outcome, which the steps of
-    their original runs have counted."""
+    """Return whether at least one run of the group passed. Return None if only reused runs show this outcome, because
+    the steps of the original runs have counted it, or if no run has an outcome."""
     if any(_successes(attempt)):
         return any(_successes(attempt, only_new=True)) or None
     return False if _successes(attempt, only_new=True) else None
@@ -509,8 +515,8 @@ def _successes(attempt: Attempt, only_new: bool = False) -> list[bool]:
 
 
 def share(ratio: float, size: int) -> int:
-    """Return the number of tasks of a step to replay. Halves round up: Python's `round` takes them to the even number,
-    and a step of one task would never replay anything."""
+    """Return the number of tasks of a step to replay. Halves are rounded up: with Python's `round`, which takes 0.5 to
+    0, a step of one task would never replay a task at a ratio of 0.5."""
     return floor(ratio * size + 0.5)
 
 
@@ -518,9 +524,8 @@ def attempts_needed(batch: int, rate: float) -> tuple[int, float]:
     """Return the number of tasks to attempt for `batch` failures at this failure rate, and the probability of `batch`
     failures among them.
 
-    The number is the smallest from `batch` to MOST times `batch` with which `batch` failures are LIKELY. If none
-    suffices, it is the largest.
-    """
+    The number is the smallest from `batch` to MOST times `batch` with which `batch` failures are LIKELY. If no number
+    suffices, it is MOST times `batch`."""
     sizes = np.arange(batch, MOST * batch + 1)
     # The probability that failure number `batch` occurs at exactly this attempt, as a logarithm: factorials are huge.
     last = [

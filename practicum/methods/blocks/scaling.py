@@ -2,10 +2,9 @@
 section 4).
 
 Parallel: k concurrent attempts, then the best of them. Sequential: one attempt, refined k times or until it is
-accepted. Both wrap an `act` and are an `act`, so that evaluation scales as learning does. Scores choose among parallel
-attempts only if labels may be seen and the attempt is not a prediction that counts. Otherwise a judge chooses, or else
-agreement.
-"""
+accepted. Both forms wrap an `act` and are an `act`, so that evaluation scales as learning does. Scores choose among
+parallel attempts only in learning, if labels may be seen and the chosen attempt is not reported as a prediction.
+Otherwise a judge or agreement chooses, as `Scaling.by` says."""
 
 from __future__ import annotations
 
@@ -41,16 +40,15 @@ class Scaling:
 
     `k` is the number of parallel attempts, or of passes after the first attempt of a sequence. `warmth` is the
     temperature of all attempts; None: the temperature of the run. A `blind` choice never sees a score, because the
-    attempt is a prediction that counts.
+    chosen attempt is reported as the prediction.
 
     Parallel: `by` is the chooser if no score may be seen: a judge, or agreement (the answer of the most attempts). With
     `contrast`, the attempts are contrasted with each other during learning.
 
     Sequence: `until` is the condition that ends the passes before the k-th one: none (k), a judge or a score that
     accepts an answer, or a pass that changes nothing (agreement). `label` selects the attempts that a judge labels
-    afterwards, if learning knows no outcome: all, or only the ends, which are the first attempt (used in reports) and
-    the chosen one.
-    """
+    afterwards, if they have no outcome otherwise: all attempts, or only the ends, which are the first attempt (used in
+    reports) and the chosen attempt."""
 
     k: int
     warmth: float | None = 0.7
@@ -61,14 +59,14 @@ class Scaling:
     label: Literal["all", "ends"] = "all"
 
     def sees_scores(self, run: Run) -> bool:
-        """Return whether scores may be used during this run."""
+        """Return whether the choice among attempts may use scores in this run."""
         return run.teaches and run.labels and not self.blind
 
 
 def in_parallel(act: ActWithNote, scaling: Scaling) -> ActWithNote:
-    """Build an act that makes `scaling.k` concurrent attempts from the same prompt and returns the best; the others are
-    its siblings. In learning, the attempts may also be contrasted with each other. The contrast then decides between
-    equally good attempts."""
+    """Build an act that makes `scaling.k` concurrent attempts from the same prompt and returns the best attempt, with
+    the other attempts as siblings. With `scaling.contrast`, the attempts are also contrasted with each other in
+    learning, and the contrast decides between equally good attempts."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         attempts = _Attempts(scaling, run, scored=scaling.sees_scores(run), judging=scaling.by == "judge")
@@ -88,9 +86,9 @@ def in_parallel(act: ActWithNote, scaling: Scaling) -> ActWithNote:
 
 
 def in_sequence(act: ActWithNote, scaling: Scaling) -> ActWithNote:
-    """Build an act that makes one attempt, then `scaling.k` passes that each read the earlier attempts, or fewer if
-    `scaling.until` ends them. A pass that failed or was lost counts as a pass. The last pass with an answer is chosen;
-    the others are its siblings."""
+    """Build an act that makes one attempt, then `scaling.k` passes that each read the earlier attempts, or fewer passes
+    if `scaling.until` ends them. A pass that failed or was lost counts as a pass. The last attempt with an answer is
+    chosen, with the other attempts as siblings."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         scored = scaling.until == "score" and scaling.sees_scores(run)
@@ -112,7 +110,7 @@ def in_sequence(act: ActWithNote, scaling: Scaling) -> ActWithNote:
 
 
 _ONE = re.compile(r"/(?:try|pass) (\d+)$")
-"""Pattern of the end of the place of one attempt among several."""
+"""Pattern of the end of an attempt's place if the attempt is one of several at its task."""
 
 
 def number_of(attempt: Attempt) -> int:
@@ -135,8 +133,8 @@ def outcome_of(trace: Trace) -> str:
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Attempts at one task, and the verdicts of a judge by outcome. The choice, or the next pass, uses scores if
-    `scored`, and these verdicts if `judging`."""
+    """Attempts at one task, and the verdicts of a judge by outcome. With `scored`, the choice among the attempts, or
+    the decision on another pass, uses scores; with `judging`, the judge's verdicts."""
 
     scaling: Scaling
     run: Run
@@ -147,7 +145,8 @@ class _Attempts:
 
     @property
     def attempting(self) -> Run:
-        """Run for the attempts, in which no attempt asks a judge by itself: `judge` asks about all of them."""
+        """Run for the attempts. In it, an attempt does not ask a judge about its answer, because the method `judge`
+        asks about all attempts."""
         return replace(self.run, warmth=self.scaling.warmth, teaches=False)
 
     def unlabelled(self, attempt: Attempt) -> bool:
@@ -165,7 +164,7 @@ class _Attempts:
         self.judged.update(zip(asked, await at.gather(jobs), strict=True))
 
     def label(self) -> None:
-        """Use the judge's verdicts as the feedback for learning, where no other feedback exists."""
+        """Use the judge's verdicts as the feedback for learning on attempts whose outcome is unknown otherwise."""
         for n, attempt in enumerate(self.tries):
             if self.unlabelled(attempt) and (verdict := self.judged.get(outcome_of(attempt.trace))):
                 self.tries[n] = replace(attempt, feedback=verdict)
@@ -188,7 +187,7 @@ class _Attempts:
         return (attempt.trace.error is None, not attempt.trace.lost, 1 if success is None else 2 * success, value)
 
     def chooser(self, best: Attempt) -> str:
-        """Return the name of the chooser of an attempt that was chosen by its verdict."""
+        """Return the chooser to store for an attempt that was chosen by its verdict: "score", or the setting `by`."""
         return "score" if self.scored and best.score is not None else self.scaling.by
 
     def best(self, contrast: Contrast | None) -> tuple[int, str, str]:
@@ -227,7 +226,7 @@ class _Attempts:
         return ("order", f"all {passes} passes were made") if passes == self.scaling.k else None
 
     def choose(self, best: int, by: str, why: str) -> Attempt:
-        """Return the attempt at index `best`, with the others as its siblings and a record of the choice."""
+        """Return the attempt at index `best`, with the other attempts as siblings, and with a record of the choice."""
         outcomes = [outcome_of(r.trace) for r in self.tries]
         # Also include verdicts that only labelled the attempts for learning.
         verdicts = [self.verdict(r) or self.judged.get(o) for r, o in zip(self.tries, outcomes, strict=True)]
@@ -241,8 +240,8 @@ class _Attempts:
 
     def as_note(self) -> str:
         """Format the earlier attempts for the next pass: their work and answers, the agent's notes and, if the sequence
-        uses a judge or the score, whether they were found wrong. The reason of a judge is shown. The feedback of a
-        score is not, because it contains the right answer. A lost attempt is not shown."""
+        uses a judge or the score, whether the answers were found wrong. The reason of a judge is shown. The feedback of
+        a score is not shown, because it contains the right answer. A lost attempt is not shown."""
         # All earlier attempts together take at most half of the agent's window.
         most = WORK if self.run.profile == "small" else 2 * self.run.room("agent") // max(len(self.tries), 1)
         earlier: list[str] = []

@@ -94,9 +94,9 @@ class Dealing:
 
 
 def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
-    """Build an update seam that runs `update` on groups of reflections, concurrently, and joins their deltas by `join`.
-    Votes are counted once for each reflection, before it is copied. Fewer than four reflections go through `update`
-    directly."""
+    """Build an update seam that runs `update` on groups of reflections, concurrently, and joins the deltas of the
+    groups by `join`. Votes are counted once for each reflection, before it is copied. Fewer than four reflections go
+    through `update` directly."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         reflections = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
@@ -126,8 +126,8 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | No
     """Build a join by code. Edits in conflict go through `update` again as lessons, at most `fan_in` per call.
 
     Additions are joined into one if their texts are the same, if they come from the same lesson, or if their similarity
-    is at least `threshold` (None: never). A change of an entry takes precedence over its deletion.
-    """
+    is at least `threshold` (None: similarity does not count). A change of an entry takes precedence over a deletion of
+    the same entry."""
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
         groups = _with_own_refs(deltas)
@@ -142,11 +142,11 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | No
 
 
 def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None = None) -> Join:
-    """Build a join by `update` itself: the proposals of the groups are its lessons.
+    """Build a join in which `update` joins the deltas: the edits of the groups are proposals, which it reads as
+    lessons.
 
-    With `fan_in`, a call joins at most that many deltas, level by level until one is left. `levels` is the number of
-    levels of the scan; the last level joins all remaining deltas. Deletions and votes need no model.
-    """
+    With `fan_in`, a call joins at most that many deltas, level by level until one delta is left. `levels` is the number
+    of levels of the scan; the last level joins all remaining deltas. Deletions and votes need no model."""
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
         level = 1
@@ -168,11 +168,11 @@ async def join_side_by_side(deltas: Sequence[Delta], context: Context, run: Run)
 
 
 def combine(deltas: Iterable[Delta]) -> Delta:
-    """Combine deltas that were made from one context, independently of each other, into one delta.
+    """Combine deltas that were made from the same context, independently of each other, into one delta.
 
-    A change of an entry that an earlier delta changes is left out, because it would undo the earlier change. Its
-    lessons then have no edit (see `accounted`). If both changes are equal, the first one gets the lessons of both.
-    """
+    A change of an entry that an earlier delta changes is left out, because it would undo the earlier change. The
+    lessons of the left-out change then have no edit (see `accounted`). If the two changes are equal, the earlier change
+    also gets the lessons of the left-out one."""
     deltas = list(deltas)
     edits: list[Edit] = []
     changed: set[str] = set()
@@ -206,7 +206,8 @@ async def _join_group(deltas: Sequence[Delta], update: UpdateSeam, context: Cont
 
 
 async def _update_on_proposals(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
-    """Run `update` on proposals as lessons. The edits of the delta name the lessons behind the proposals."""
+    """Run `update` on these edits, which are passed as lessons (proposals). The edits of the returned delta name the
+    original lessons behind the proposals."""
     proposals = {f"{run.place}/proposal {n}": edit.lessons for n, edit in enumerate(edits)}
     lessons = [
         Lesson(id, _new_text(e, context), sources=e.sources, data=_proposal(e), section=getattr(e, "section", "") or "")
@@ -221,7 +222,7 @@ async def _update_on_proposals(edits: Sequence[Edit], update: UpdateSeam, contex
 
 
 def _proposal(edit: Edit) -> dict[str, Any]:
-    """Return the data of a proposal, other than its text."""
+    """Return the data of the lesson that proposes this edit."""
     changed = ", ".join(f"[{id}]" for id in changed_entries(edit))
     return {**(getattr(edit, "data", None) or {}), "proposal": f"{edit.op.upper()} {changed}".strip()}
 
@@ -277,7 +278,8 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
 async def _distinct(
     groups: Sequence[Sequence[Add]], threshold: Threshold | None, run: Run
 ) -> tuple[list[Add], dict[str, str]]:
-    """Return one of each set of equal additions, with the lessons of the set. Also return the new refs, by old ref."""
+    """Return one addition of each set of equal additions, with the lessons of the whole set. Also return the ref of
+    this addition, by the ref of each addition of the set."""
     adds = [add for group in groups for add in group]
     first = _first_same(groups)
     if threshold is not None:
@@ -305,8 +307,8 @@ def _differ(adds: Sequence[Add], run: Run, row: int, like: int) -> bool:
 
 
 def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
-    """For each addition, return the index of the first addition that has the same text, or that is in another group
-    and has the same lesson."""
+    """Return, for each addition, the index of the first addition with the same text, or of the first addition that
+    another group made from the same lesson."""
     first_with: dict[object, int] = {}
     first: list[int] = []
     for group in groups:
@@ -315,7 +317,8 @@ def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
             text = (add.section, folded(add.text), repr(dict(add.data)))
             lesson = (add.section, add.lessons)
             numbers[lesson] += 1
-            # A group may make several entries of one lesson; the groups with its copies then make the same entries.
+            # A group may make several entries from one lesson. The groups with copies of this lesson are assumed to
+            # make the same entries in the same order.
             copy = (lesson, numbers[lesson]) if len(add.lessons) == 1 else text
             at = first_with.get(text, first_with.get(copy, len(first)))
             first_with.setdefault(text, at)
@@ -338,7 +341,7 @@ def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence
         part_edits = _distinct_changes(edits[n] for n in sorted(p for p in part if isinstance(p, int)))
         changes = [e for e in part_edits if not isinstance(e, Delete)]
         rewording = [e for e in changes if isinstance(e, Merge) or getattr(e, "text", None) is not None]
-        # Other changes come first, because a merge may remove their entry.
+        # Changes without a new text come first, because a merge may remove the entry that they change.
         compatible += [e for e in changes if e not in rewording] if changes else part_edits
         if len(rewording) > 1:
             conflicts.append(rewording)
@@ -362,13 +365,13 @@ def _effect(edit: Edit) -> str:
 
 
 def _united(one: E_, other: E_) -> E_:
-    """Return the first edit, with the sources and lessons of both."""
+    """Return the first edit, with the sources and lessons of the two edits."""
     sources, lessons = ordered_union((one.sources, other.sources)), ordered_union((one.lessons, other.lessons))
     return replace(one, sources=sources, lessons=lessons)
 
 
 def _new_text(edit: Edit, context: Context) -> str:
-    """Return the text that an edit gives an entry; empty if it gives none."""
+    """Return the text that an edit gives an entry; empty if the edit gives no text."""
     if isinstance(edit, Merge) and edit.text is None:
         oldest = min((e for id in edit.ids if (e := context.get(id))), key=lambda e: e.number, default=None)
         return oldest.text if oldest is not None else ""
@@ -377,7 +380,7 @@ def _new_text(edit: Edit, context: Context) -> str:
 
 def _valid_resolutions(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
     """Yield the resolutions of the deltas. The deletion of an entry settles the lessons that call the entry wrong. If
-    another change of the entry took precedence over the deletion, these lessons get no resolution."""
+    another change of the entry took precedence over the deletion, the resolutions of these lessons are left out."""
     deltas = list(deltas)
     cancelled = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
     return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in cancelled)
@@ -388,8 +391,8 @@ def _deleting(edits: Iterable[Edit]) -> set[str]:
 
 
 def _with_resolutions(joined: Delta, deltas: Iterable[Delta]) -> Delta:
-    """Return the joined delta with one resolution for each lesson that no edit names. A covered copy takes precedence
-    over a dropped copy."""
+    """Return the joined delta with one resolution for each lesson that no edit names. If copies of a lesson have
+    different resolutions, being covered by an entry takes precedence over being dropped."""
     deltas = list(deltas)
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
     final: dict[str, Resolution] = {}
@@ -403,9 +406,9 @@ def _with_resolutions(joined: Delta, deltas: Iterable[Delta]) -> Delta:
 # ---- accounting: no lesson that enters an update is lost silently, even if the model ignores it
 #
 # Each lesson is named by an edit, covered by an entry, or dropped with a reason. Lessons that the model left out go
-# through again in smaller groups, a few times. Lessons that are then still left out are added unchanged or dropped, and
-# counted. (Beyond the papers: their curators lose the lessons they do not mention, which Combee, section 2.2, calls
-# context overload.)
+# through the update again in smaller groups, a few times. Lessons that are then still left out are added unchanged or
+# dropped, and counted. (Beyond the papers: their curators lose the lessons they do not mention, which Combee, section
+# 2.2, calls context overload.)
 
 Uncovered = Literal["keep", "drop"]
 
@@ -432,14 +435,14 @@ def accounted(
 
 
 def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) -> UpdateSeam:
-    """Build an update seam for lessons that another update, whose delta was `first`, left out. They go through `by` in
-    groups of each size of `again` in turn, as long as any are left. Lessons that are then still left out have no edit
-    and no resolution."""
+    """Build an update seam for lessons that another update, whose delta was `first`, left out. For each size in
+    `again`, the lessons that are still left out go through `by` once more, in groups of this size. Lessons that are
+    then still left out have no edit and no resolution."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = Delta() if first is None else first
         for turn, size in enumerate(again, 1):
-            # The first update has counted their votes.
+            # The first update has counted the votes of the lessons.
             left = [replace(lesson, votes={}) for lesson in left_out(lessons, delta)]
             if not left:
                 break

@@ -36,7 +36,7 @@ TURN_FRAME = 16
 
 
 class ActWithNote(Protocol):
-    """Act that can also take a note after the task, such as a reflection on an earlier try."""
+    """Act that can also append a note to the task in the prompt, such as a reflection on an earlier try."""
 
     async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Attempt: ...
 
@@ -56,12 +56,11 @@ def answer(show: ShowSeam) -> ActWithNote:
 
 def reused(act: ActWithNote) -> ActWithNote:
     """Build an act that applies `act`, or returns an earlier attempt at the same task under a context of the same
-    digest. A task may come back, from the replay buffer or in a later epoch, before its context has changed.
+    digest. A task may come back, from the replay buffer or in a later epoch, before the context has changed.
 
-    A member of a group reuses only attempts of the same member. A try with a note is not reused. Neither is an attempt
-    that was lost, failed with an error, or lacks a verdict that learning needs. The stored attempts depend only on the
-    attempts so far, so a resume restores them.
-    """
+    Run n of a group reuses only attempts of run n. An attempt with a note is never reused, nor an attempt that was
+    lost, ended with an error, or lacks an outcome that learning needs. Which attempts can be reused depends only on the
+    attempts so far, so a resume restores them."""
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
@@ -82,8 +81,8 @@ def reused(act: ActWithNote) -> ActWithNote:
 
 
 async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
-    """Return the feedback on an attempt, from its score. If learning may not use a score and the run has a judge, the
-    feedback is the judge's. In evaluation nothing is learned, so no judge is paid."""
+    """Return the feedback on an attempt, from its score. If no score exists, or learning may not use it, and the run
+    has a judge, the feedback is the judge's. In evaluation nothing is learned, so no judge is paid."""
     unknown = score is None or not run.labels
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
@@ -113,7 +112,7 @@ FOLLOW = "# Approaches that worked on similar tasks: follow what fits"
 AVOID = "# Approaches that failed on similar tasks: do not repeat them"
 
 FAILURE = "Failed approach (avoid)"
-"""Prefix of a memory of a failure."""
+"""Prefix of the text of a memory that was extracted from a failure."""
 
 
 def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
@@ -177,7 +176,8 @@ def joined(*shows: ShowSeam) -> ShowSeam:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Ids of all entries outside these sections. Unlike a set, it costs nothing to make for a large context."""
+    """Ids of all entries outside these sections. Unlike a set of these ids, this object costs nothing to make for a
+    large context."""
 
     context: Context
     sections: tuple[str, ...]
@@ -243,15 +243,15 @@ class Solved:
 # ---- the playbook as reflectors and curators read it
 
 NEAREST = 100
-"""Number of entries that are looked up for each text if a playbook is larger than its reader's window."""
+"""Number of entries that a search for each text returns, if a playbook is too large for its reader."""
 
 
 async def playbook_pages(
     context: Context, used: Sequence[str], about: Sequence[str], role: str, run: Run, *without: str
 ) -> tuple[str, ...]:
-    """Return the playbook for a reflector or a curator, without the sections `without`. If it takes more than half of
-    the room of the role's model, return the entries in `used`, and the entries most similar to the texts `about`, up to
-    that size."""
+    """Return the playbook for a reflector or a curator, without the sections `without`. If the playbook takes more than
+    half of the room of the role's model, return only a part that fits this half: the entries in `used`, then the
+    entries most similar to the texts `about`."""
     whole = render_full(context, *without)
     room = run.room(role) // 2
     if whole.tokens <= room:
