@@ -56,7 +56,7 @@ def test_reconciled_edits_can_be_applied_and_the_others_have_a_reason(
     for edit in delta.edits:
         ids = set(changed_entries(edit))
         assert (edit in held.edits) is not bool(ids & changed)
-    assert all(f"version {base.version})" in f.reason for f in fails)
+    assert all(f"version {base.version}" in f.reason for f in fails)
 
     # Held edits neither undo the concurrent ones nor are undone by them.
     refused = now.apply(held).refused
