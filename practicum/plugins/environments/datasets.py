@@ -189,7 +189,7 @@ class Classification(Format):
     @classmethod
     def plain(cls, record: Record) -> Record:
         record = super().plain(record)
-        # `label_text` is the name of the numeric label.
+        # Use `label_text`, the name of the label, instead of its number in `label`.
         return {**record, "label": record["label_text"]} if "label_text" in record else record
 
     def task(self, id: str) -> Task:

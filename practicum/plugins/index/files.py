@@ -59,7 +59,7 @@ class UnchangedFileEntries:
 
     @cached_property
     def _dead(self) -> list[np.ndarray | None]:
-        """Mask of the hidden and touched rows of each part, shape (n,); None: the part has none."""
+        """Mask of the dead (hidden or touched) rows of each part, shape (n,); None for a part without dead rows."""
         masks = []
         for part, hidden in zip(self.index.parts, self.index.hidden, strict=True):
             rows = part.rows_by_number(self.touched)
@@ -101,7 +101,8 @@ class UnchangedFileEntries:
         return numbers, cosines, shares
 
     def _selected(self, keys: tuple[int, ...] | None) -> list[Rows | None]:
-        """Return the live rows of each part that have these facets; None for a part: all of its rows."""
+        """Return, for each part, the rows that have the facets `keys` and are not dead. None for a part means all of
+        the part's rows."""
         if keys not in self._rows:
             by_part = []
             for part, dead in zip(self.index.parts, self._dead, strict=True):
@@ -151,14 +152,16 @@ class IndexFiles:
         if self._merging is None or not self._merging.is_alive():
             remove_index_files(self._folder, [part.covers.name for part in index.parts])
             if count := index.due():
-                # Not a daemon thread: the process waits for it at exit. If the process is killed, the old files remain.
+                # Not a daemon thread: the process waits for the merge at exit. If the process is killed, the unmerged
+                # files remain.
                 self._merging = threading.Thread(target=index.merge, args=(count,), name="practicum-index")
                 self._merging.start()
         return IndexInFiles(index)
 
 
 async def _parts(covers: Covers, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> AsyncIterator[Part]:
-    """Yield a part for each chunk of entries. The first part also has the touched numbers."""
+    """Yield a part for each chunk of entries. The first part also has `touched`, the numbers of changed and removed
+    entries."""
     first = True
     async for entries, vectors in chunks:
         yield await asyncio.to_thread(Part.of, covers, entries, vectors, touched if first else touched[:0])
@@ -166,6 +169,6 @@ async def _parts(covers: Covers, chunks: AsyncIterator[Chunk], touched: np.ndarr
 
 
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
-    """Open the index of the run that owns the vectors, in files in its folder."""
+    """Return the search of the run that owns `vectors`. Its index is stored in files in the run's folder."""
     assert vectors.store is not None
     return StoredSearch(vectors, words, weight, IndexFiles(vectors.store.files))

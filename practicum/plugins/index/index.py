@@ -1,12 +1,12 @@
 """Search index of a run's entries in memory-mapped files, used to find entries without reading them all.
 
-A file covers the entries that changed between two versions: their vectors (8 bits per number, in lists, see `lists`),
-and postings of their words, sections, tags, trust and outcome (see `postings`). The first file covers the run from its
-start. Each later file covers the changes after the previous file, and hides the older state of the changed entries.
-Files of similar size are merged in the background, so that each entry is rewritten only a few times and a search reads
-few files. A file is written under a temporary name and then renamed, and its name states the versions that it covers,
-so that a killed process leaves a valid index. The index is rebuilt from the database if it is missing or does not
-match.
+A file covers the entries that changed between two versions: their vectors (8 bits per number, in lists, see
+`retrieval.lists`), and postings of their words, sections, tags, trust and outcome (see `postings`). The first file
+covers the run from the first version. Each later file covers the changes after the previous file, and hides the states
+that earlier files have of the changed entries. Files of similar size are merged in the background, so that each entry
+is rewritten only a few times and a search reads few files. A file is written under a temporary name and then renamed,
+and its name states the versions that it covers, so that a killed process leaves a valid index. The index is rebuilt
+from the database if it is missing or belongs to another run, version or embedder.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ GROWTH, SMALL = 4, 1_024
 added to the size of each file, so that all small files are merged."""
 
 WORK = 2**18
-"""Maximum number of postings of the query's rarest words that are read to propose rows."""
+"""Maximum number of postings that a search reads to propose rows, which are then compared with the query. Postings of
+the query's rarest words are read first."""
 
 SHARE = 2**16 - 2**6
-"""Score of a row that has all words of a query, in the step that proposes rows. This step uses scores of 16 bits and
-lengths of 8 bits, because its speed depends on the amount of memory that it reads."""
+"""Score of a row that has all words of a query, while rows are proposed. These scores have 16 bits and the lengths of
+entries 8 bits, because the speed depends on the amount of memory read."""
 
 FEW = 4_096
 """If at most this many rows match the filter, all of them are proposed."""
@@ -66,7 +67,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         "centres": "<f4", "codes": "i1", "scales": "<f4", "keys": "<i8", "starts": "<i8", "packed": "<u4",
     }.items()
 }  # fmt: skip
-"""Arrays of a file, with their types."""
+"""Names of the arrays in a file, with the types of their items."""
 
 
 @lru_cache(maxsize=2**16)
@@ -106,7 +107,8 @@ def fingerprint(entry: Entry) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Covers:
-    """Contents of a file: changes of a run from version `first` to `last`, with vectors of an embedder."""
+    """Range of a file: the changes of the run `space` from version `first` to `last`, with vectors of the embedder
+    `embedder`."""
 
     space: str
     embedder: str
@@ -119,8 +121,8 @@ class Covers:
 
 
 class Part:
-    """Contents of one file: a row for each entry, sorted by number. `touched` has the numbers of all entries that were
-    changed or removed."""
+    """Contents of one file: a row for each entry, sorted by entry number. `touched` has the numbers of all entries that
+    were changed or removed after the previous file."""
 
     def __init__(self, covers: Covers, arrays: Mapping[str, np.ndarray]) -> None:
         self.covers = covers
@@ -155,7 +157,7 @@ class Part:
 
     @classmethod
     def open(cls, path: Path) -> Part | None:
-        """Map a file without reading it. Return None if it is missing or damaged."""
+        """Map a file without reading it. Return None if the file is missing or damaged."""
         try:
             with path.open("rb") as file:
                 return cls.map(file)
@@ -164,7 +166,7 @@ class Part:
 
     @classmethod
     def map(cls, file: BinaryIO) -> Part:
-        """Map a file that `write` wrote. Raise ValueError, KeyError or TypeError if it is damaged."""
+        """Map a file that `write` wrote. Raise ValueError, KeyError or TypeError if the file is damaged."""
         size = os.fstat(file.fileno()).st_size
         tail = struct.calcsize("<Q") + len(MAGIC)
         if size < tail:
@@ -203,14 +205,14 @@ class Part:
             raise ValueError("the shapes of the index arrays do not match")
 
     def rows_by_number(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the row of each of these entries, -1 if an entry is not in this part."""
+        """Return the row of each entry in `numbers`; -1 for an entry that is not in this part."""
         if not len(self):
             return np.full(len(numbers), -1)
         at = np.minimum(np.searchsorted(self.numbers, numbers), len(self) - 1)
         return np.where(self.numbers[at] == numbers, at, -1)
 
     def rows_with(self, keys: tuple[int, ...]) -> Rows | None:
-        """Return the rows that have all of these facets, or None if all rows of the part have them."""
+        """Return the rows that have all facets in `keys`, or None if all rows of the part have these facets."""
         if keys in self._rows:
             self._rows.move_to_end(keys)
             return self._rows[keys]
@@ -237,12 +239,13 @@ class Part:
         """Return about n rows with the largest share of a query's words, and the n rows nearest to `vector`.
 
         Returns the rows, their cosines (inexact, because vectors are rounded to 8 bits), and the share of the query's
-        words that each row has. `selected` restricts the rows. None: all rows.
+        words that each row has. All returned rows are in `selected`; if `selected` is None, any row can be returned.
         """
         if not len(self) or (selected is not None and not selected.count):
             none = np.zeros(0, dtype=np.int64)
             return none, none.astype(np.float32), none.astype(float)
-        # If only a few rows are excluded, it is faster to remove them from the proposed rows.
+        # If only a few rows are excluded, it is faster to search all rows and to remove the excluded rows from the
+        # result.
         nearly_all = selected is not None and 8 * (len(self) - selected.count) <= n
         among = None if nearly_all else selected
         near = self.vectors.near(vector, n, among).astype(np.int64)
@@ -253,8 +256,8 @@ class Part:
         return rows, cosines, self.shares(query, rows)
 
     def having(self, key: int, dead_rows: np.ndarray, dead: np.ndarray | None) -> int:
-        """Return the number of live rows that have a key. The dead rows are passed twice: as row numbers, and as a
-        mask."""
+        """Return the number of rows that have a key, without the dead rows, whose entries were changed or removed
+        later. The dead rows are passed twice: as row numbers, and as a mask (`dead`; None: no dead rows)."""
         packed = self.postings.of(key)
         if dead is None:
             return len(packed)
@@ -270,7 +273,8 @@ class Part:
         return query.shares(parts)
 
     def _with_words(self, query: WordQuery, n: int, selected: Rows | None) -> np.ndarray:
-        """Return the n rows with the largest share of a query's rarest words, or all selected rows if they are few."""
+        """Return the n rows with the largest share of a query's rarest words, or all rows in `selected` if these are at
+        most FEW."""
         if selected is not None and selected.count <= FEW:
             return selected.rows()
         by_key = sorted(((key, self.postings.of(key)) for key in query.weights), key=lambda item: len(item[1]))
@@ -292,7 +296,8 @@ class Part:
                 shares.append(score)
             if not by_word:
                 return np.zeros(0, dtype=np.intp)
-            # A row appears once for each of its words, with a running total of its score.
+            # `by_word` has a row once for each query word that the row has. `shares` has the row's total score up to
+            # that word.
             top = highest_places(np.concatenate(shares), n * len(by_word))
             best: np.ndarray = _distinct(np.concatenate(by_word)[top])
             best = best[highest_places(scores[best], n)]
@@ -313,7 +318,8 @@ class Part:
         return short
 
     def spilled(self, folder: Path) -> Part:
-        """Move the part into an unnamed temporary file, which is deleted when it is closed. Return the mapped part."""
+        """Write the part to an unnamed temporary file, and return the part mapped from this file. The system deletes
+        the file when the mapping ends."""
         with tempfile.TemporaryFile(dir=folder) as file:
             self.write(file)
             return Part.map(file)
@@ -353,7 +359,7 @@ class _Writer:
         self._arrays[name] = [self._file.tell()]
 
     def append(self, array: np.ndarray) -> None:
-        """Append rows to the array that was begun last."""
+        """Append rows to the array of the latest call of `begin`."""
         name, extent = next(reversed(self._arrays.items()))
         self._file.write(np.ascontiguousarray(array, dtype=DTYPES[name]).data if array.size else b"")
         extent[1:] = [extent[1] + len(array) if len(extent) > 1 else len(array), *array.shape[1:]]
@@ -371,14 +377,15 @@ def _distinct(rows: np.ndarray) -> np.ndarray:
 
 
 def merge(parts: Sequence[Part], file: BinaryIO) -> None:
-    """Merge parts, the oldest first, into one part and write it. Memory use is a few numbers per entry; vectors and
-    words are not loaded."""
+    """Merge parts, the oldest first, into one part, and write this part to the file. Only a few numbers per entry are
+    in memory; vectors and words are copied in blocks."""
     first, last = parts[0], parts[-1]
     covers = replace(last.covers, first=first.covers.first)
     alive = [np.arange(len(part)) if dead is None else np.flatnonzero(~dead) for part, dead in _hidden(parts)]
     numbers = np.concatenate([part.numbers[rows] for part, rows in zip(parts, alive, strict=True)])
     order = np.argsort(numbers, kind="stable")
-    # For each new row: its part, and its row in that part. For each row of a part: its new row.
+    # For each row of the merged part: the position of the old part with the entry, and the row in the old part. For
+    # each row of an old part: the row in the merged part, -1 for a hidden row.
     part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(rows) for rows in alive])[order]
     row_of = np.concatenate(alive)[order].astype(np.int32)
     new_rows = [np.full(len(part), -1, dtype=np.int32) for part in parts]
@@ -428,7 +435,8 @@ def merge(parts: Sequence[Part], file: BinaryIO) -> None:
 
 
 def _hidden(parts: Sequence[Part]) -> Iterator[tuple[Part, np.ndarray | None]]:
-    """Yield each part with a mask of the rows that later parts hide, shape (n,); None: no hidden rows."""
+    """Yield each part with a mask of the part's rows that later parts hide, shape (n,); None if later parts hide no
+    rows."""
     for i, part in enumerate(parts):
         later = [rows for newer in parts[i + 1 :] if len(rows := part.rows_by_number(newer.touched))]
         rows = np.concatenate(later) if later else np.zeros(0, dtype=np.int64)
@@ -440,8 +448,8 @@ def _hidden(parts: Sequence[Part]) -> Iterator[tuple[Part, np.ndarray | None]]:
 
 @dataclass(frozen=True)
 class Index:
-    """Parts of an index, the oldest first. `hidden` has a mask per part of the rows that later parts hide, shape (n,);
-    None: no hidden rows."""
+    """Parts of an index, the oldest first. `hidden` has a mask for each part: the rows that later parts hide, shape
+    (n,); None for a part without hidden rows."""
 
     folder: Path
     parts: tuple[Part, ...]
@@ -508,7 +516,7 @@ class Index:
         return Index(self.folder, (*self.parts, _saved(self.folder, covers, write)))
 
     def due(self) -> int:
-        """Return how many of the newest parts should be merged; 0: no merge is due."""
+        """Return how many of the newest parts should be merged now; 0 if no parts should be merged."""
         sizes = [len(part) + len(part.touched) + SMALL for part in self.parts]
         total, count = sizes[-1], 1
         while count < len(sizes) and sizes[-count - 1] < GROWTH * total:

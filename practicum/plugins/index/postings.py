@@ -15,10 +15,10 @@ import numpy as np
 from practicum.retrieval.words import MOST_COUNT
 
 COUNT_BITS = 8
-"""Number of bits for a count, which is at most `MOST_COUNT`. The other 24 bits are the row."""
+"""Number of bits of a posting for the count, which is at most `MOST_COUNT`. The other 24 bits are the row."""
 
 SLICE = 2**21
-"""Approximate number of postings that are merged at a time."""
+"""Approximate number of postings that `merged` holds in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ def merged(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Merge postings and return the keys and starts of the result.
 
-    Each postings object comes with the new numbers of its rows, -1 for a row to drop. `write` is called with the packed
-    postings in order, in slices, so that memory is needed for a few keys only.
+    Each postings object comes with an array of the new row for each old row, -1 for a row to drop. `write` is called
+    with the packed postings of some keys at a time, in the order of the keys, so that only these postings are in
+    memory.
     """
     total = sum(len(postings.packed) for postings, _ in parts)
     keys, sizes = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
@@ -93,14 +94,15 @@ def merged(
 
 
 def _ranges(number: int) -> Iterator[tuple[int, int]]:
-    """Yield equal ranges of keys. Keys are hashes of 63 bits, so they are distributed evenly."""
+    """Divide all possible keys into `number` equal ranges, and yield the ranges. Keys are hashes of 63 bits, so each
+    range has about the same number of keys."""
     bounds = [2**63 * i // number for i in range(number)] + [2**63 - 1]
     yield from pairwise(bounds)
 
 
 def _renumbered(unique: np.ndarray, postings: Postings, numbers: np.ndarray, start: int, end: int) -> np.ndarray:
-    """Return the postings of the keys `start` to `end`, without dropped rows. One number packs the position of the key
-    in `unique`, the new row and the count."""
+    """Return the postings of the keys `postings.keys[start:end]`, without dropped rows. Each posting is one number with
+    three parts: the position of the key in `unique`, the new row, and the count."""
     packed = postings.packed[int(postings.starts[start]) : int(postings.starts[end])]
     sizes = np.diff(postings.starts[start : end + 1])
     key = np.repeat(np.searchsorted(unique, postings.keys[start:end]).astype(np.uint64), sizes)

@@ -1,12 +1,14 @@
 """Search of a run's context with the index that is saved with the run, without reading all entries.
 
-The index proposes entries that match the filter. Entries that changed since the snapshot are compared in full, and hide
-their older state in the index. The best proposed entries are read and compared in full too. An index is stored in files
-in the run's folder (see `files`), or in the database of the run (see `pgvector`).
+The index covers a snapshot of the context, and proposes entries of the snapshot that match the filter. The best
+proposed entries are read and compared exactly. Entries that changed after the snapshot are all compared exactly; their
+states in the snapshot are ignored. An index is stored in files in the run's folder (see `files`), or in the database of
+the run (see `pgvector`).
 
-Exact: filters, changed entries, weights of words, the share of words of a proposed entry, and the similarity of the
-results. Inexact: the selection of proposed entries. The index proposes entries with vectors near the query, and entries
-with most of the query's rarest words. An entry that has only common words of the query may be missed.
+Exact: filters, changed entries, weights of words, the share of the query's words in a proposed entry, and the
+similarity of the results. Inexact: the selection of proposed entries. The index proposes entries with vectors near the
+query, and entries with most of the query's rarest words. An entry that has only common words of the query may be
+missed.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_simila
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
 CANDIDATES, MAX_CANDIDATES = 2_048, 32_768
-"""Minimum and maximum number of entries that an index proposes by vectors, and the same number by words."""
+"""Minimum and maximum number of entries that an index proposes by their vectors. It proposes the same number by their
+words."""
 
 READ = 16
-"""Number of proposed entries that are read and compared in full, in addition to twice the number of results."""
+"""A search for k results reads the best READ + 2 * k proposed entries and compares them exactly."""
 
 CHUNK = 32_768
 """Number of entries that are read and embedded at a time to build an index."""
@@ -42,7 +45,7 @@ TRIES = 3
 
 
 class IndexMoved(Exception):
-    """Another process changed an index after it was opened. Open it again."""
+    """Another process changed an index after this process opened it. The caller opens the index again."""
 
 
 class Unchanged(Protocol):
@@ -55,21 +58,22 @@ class Unchanged(Protocol):
         """Total number of words in these entries."""
 
     def having(self, keys: Sequence[int]) -> np.ndarray:
-        """Return the number of entries that have each of these words or facets, shape (len(keys),)."""
+        """Return, for each word or facet in `keys`, the number of entries that have it, shape (len(keys),)."""
 
     def propose(
         self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return about n entries near a vector, and n entries with the largest share of a query's words. All of them
-        have the facets `keys`.
+        """Return about n entries near a vector, and n entries with the largest share of a query's words. All returned
+        entries have the facets `keys`; None: any facets.
 
-        Returns their numbers, their cosines (may be approximate), and the share of the query's words that each has.
+        Returns the numbers of the entries, their cosines with `vector` (may be approximate), and the share of the
+        query's words that each entry has.
         """
 
 
 class StoredIndex(Protocol):
     """An open index of a run, in the state of version `last`. Its methods raise IndexMoved if another process has
-    changed the index since."""
+    changed the index since it was opened."""
 
     @property
     def last(self) -> int: ...
@@ -94,14 +98,15 @@ class IndexStorage(Protocol):
         """Whether this process may build an index."""
 
     def open(self, space: str, embedder: str, version: int) -> StoredIndex | None:
-        """Open the index for the snapshot of a version. Return None if it does not exist or does not match."""
+        """Open the index for the snapshot of a version. Return None if no index of this run, version and embedder
+        exists."""
 
     async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> StoredIndex:
         """Build a new index from at least one chunk."""
 
     async def extend(self, index: Any, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> StoredIndex:
-        """Update an index to a version in which the entries in `chunks` are new or changed. `touched` has their numbers
-        and the numbers of removed entries."""
+        """Update an index to a version in which the entries in `chunks` are new or changed. `touched` has the numbers
+        of these entries and of removed entries."""
 
     def settle(self) -> None:
         """Wait for background work to finish."""
@@ -140,7 +145,7 @@ class StoredSearch:
         index = None if stored is None else await self._index(stored)
         if stored is None or index is None:
             return None
-        # An index proposes entries by the vector even if only words count.
+        # An index proposes entries by the vector even if `weight` is 1, so that only words count in the similarity.
         vector = await self._vectors.query(text)
         changes = self._changed(context, stored, index)
         rows, matching = await changes.rows(self._vectors), changes.matching(where)
@@ -172,7 +177,8 @@ class StoredSearch:
         return None
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, which is the last version of its run. Return the number of indexed entries."""
+        """Build or extend the index until it covers a context, which is the last version of its run. Return the number
+        of indexed entries."""
         async with self._lock:
             while True:
                 try:
@@ -212,7 +218,7 @@ class StoredSearch:
             return self._opened[1]
 
     async def _chunks(self, entries: Iterable[Entry]) -> AsyncIterator[Chunk]:
-        """Yield entries with their vectors in chunks; a single empty chunk if no entries exist."""
+        """Yield the entries with their vectors in chunks; a single empty chunk if `entries` is empty."""
         for chunk in _parts(entries):
             yield chunk, await self._vectors.passing([entry.embedded_text for entry in chunk])
 
@@ -256,13 +262,14 @@ class _Changes:
         by_page = {page: cached[page] if page in cached else new[page] for _, page in differing}
         entries = [entry for changed in by_page.values() for entry in changed.entries]
         numbers = [number for changed in by_page.values() for number in changed.touched]
-        # Also exclude entries that were added later, on pages that this context does not have.
+        # Also exclude entries that were added to the index after the snapshot, on pages that this context does not
+        # have.
         numbers += [number for number in later if number >= PAGE * len(context.pages)]
         touched = np.unique(np.array(numbers, dtype=np.int32))
         return cls(context.pages, index, by_page, entries, touched, index.without(touched))
 
     def matching(self, where: EntryPredicate) -> list[int]:
-        """Return the positions in `entries` of the entries that match."""
+        """Return the positions of the changed entries (in `entries`) for which `where` is true."""
         if where not in self._matching:
             self._matching[where] = [position for position, entry in enumerate(self.entries) if where(entry)]
         return self._matching[where]
@@ -282,8 +289,8 @@ def _changed(page: Page, prints: dict[int, int]) -> _Changed:
 
 
 def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> WordQuery:
-    """Return the words of a text, weighted by all entries of the context. `rows` are the rows of the changed
-    entries."""
+    """Return the words of a text, weighted by their frequency in all entries of the context. `rows` are the rows of the
+    changed entries in `words`."""
     counts = Counter(word_keys(text))
     keys = [*counts]
     having = words.having(keys, np.bincount(rows, minlength=1)) + changes.rest.having(keys)
@@ -292,7 +299,7 @@ def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> Word
 
 
 def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[Entry]:
-    """Return the entries of a context with these numbers. No other entries are read from the store."""
+    """Return the entries of a context with these numbers, if they exist. No other entries are read from the store."""
     here = [context.pages[number // PAGE] for number in numbers.tolist()]
     unread = [number for number, page in zip(numbers.tolist(), here, strict=True) if page.origin is stored]
     read = [
@@ -304,7 +311,7 @@ def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[
 
 
 def _parts(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield the entries in lists of CHUNK; a single empty list if no entries exist."""
+    """Yield the entries in lists of CHUNK entries; a single empty list if `entries` is empty."""
     rest = iter(entries)
     chunk = list(islice(rest, CHUNK))
     yield chunk

@@ -82,7 +82,7 @@ def remove(
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Remove a run permanently from a database, for every machine. Folders that refer to the run can then be deleted.
+    """Remove a run permanently from a database, for every machine. The local folders of the run can then be deleted.
     The run is locked against writes during the removal."""
     from tempfile import TemporaryDirectory
 

@@ -61,16 +61,18 @@ PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75, 1.5, 3.0, 4.5, 4.5)
 RETRY_SECONDS = sum(PAUSES)
 
 BUSY_SECONDS = 1.0
-"""Time (s) that a writer waits for the lock. The server may need a moment to notice that a process was killed."""
+"""Time (s) that a writer waits for the lock on a space. The server may need a moment to notice that the process that
+held the lock was killed."""
 
 INDEX, FILES = "index", "files"
-"""Query parameter of the URL that selects the kind of index for runs with many entries, and its default value."""
+"""Query parameter of the URL that selects where the index of a run with many entries is stored, and the parameter's
+default value."""
 
 CHANNEL = "practicum"
 """Notification channel. Writers announce a changed space by the MD5 digest of its id."""
 
 POOL = 5
-"""Number of pooled connections of a process to a database. Up to twice this number are opened in addition on demand."""
+"""Number of connections to a database that a process keeps open. If all are in use, up to 2 * POOL more are opened."""
 
 _CONNECT: dict[str, Any] = {
     "connect_timeout": 10, "application_name": "practicum",
@@ -79,8 +81,8 @@ _CONNECT: dict[str, Any] = {
 }  # fmt: skip
 
 _AGAIN = {"57P01", "57P02", "57P03", "53300", "40001", "40P01", "25006"}
-"""SQLSTATE codes of temporary errors: the server stops, starts, has no free connection or is being replaced; a
-deadlock."""
+"""SQLSTATE codes of temporary errors: the server is stopping, starting, read-only (during a failover) or without a free
+connection, or a transaction failed because of a conflict or a deadlock."""
 
 
 def parse_url(url: str) -> URL:
@@ -108,9 +110,9 @@ _WITH_PASSWORD: dict[str, URL] = {}
 
 
 def with_password(url: URL) -> URL:
-    """Return the URL for a connection, with a password from the first of these that has one: the URL itself, a URL with
-    the same address that was passed before, the URL in the environment variable if it names the same database. If none
-    has a password, libpq reads PGPASSWORD and ~/.pgpass."""
+    """Return the URL for a connection, with a password from the first of these URLs that has a password: the URL
+    itself; a URL with the same address that was passed to this process before; the URL in PRACTICUM_STORE if it names
+    the same database. If none of these URLs has a password, libpq reads PGPASSWORD and ~/.pgpass."""
     url = url.difference_update_query([INDEX])
     if url.password is not None:
         _WITH_PASSWORD[address(url)] = url
@@ -125,7 +127,7 @@ def with_password(url: URL) -> URL:
 
 
 class DatabaseServer:
-    """A database that this process is connected to. All stores open in it share its connection pool."""
+    """A database that this process is connected to. All stores of the database share one connection pool."""
 
     schema = SCHEMA
 
@@ -160,7 +162,9 @@ class DatabaseServer:
         cause = getattr(error, "orig", None) or error
         code, message = getattr(cause, "sqlstate", None), one_line(str(cause), 300)
         if code in ("53100", "53200"):
-            advice = "its disk or memory is full; all earlier writes are safe: free some space and try again"
+            advice = (
+                "the disk or memory of the server is full; all earlier writes are safe: free some space and try again"
+            )
         elif is_lost(error):
             advice = (
                 "check that the server is running and that address, user and password are right. Finished work is "
@@ -174,7 +178,8 @@ class DatabaseServer:
         return StoreAway("store.unreachable", text) if is_lost(error) else StoreError("store.unreadable", text)
 
     def rows(self, query: Any, waits: bool = True) -> list[Any]:
-        """Return the rows of a query. If the connection is lost, retry: for RETRY_SECONDS if `waits`, else once."""
+        """Return the rows of a query. If the connection is lost, retry for RETRY_SECONDS if `waits` is true; otherwise
+        retry once, without a delay."""
 
         def read() -> list[Any]:
             with self.engine.connect() as db:
@@ -191,7 +196,8 @@ class DatabaseServer:
             yield db
 
     def bring_up_to_date(self, format: StoreFormat) -> None:
-        """Create the schema and its tables, or migrate them. Raise StoreError if their format is not supported."""
+        """Create the schema and its tables, or migrate existing tables to this format. Raise StoreError if the format
+        of existing tables is not supported."""
         with self.errors():
             with self.engine.connect() as db:
                 if migrations.read_number(db, format, self.name) == format.newest:
@@ -225,8 +231,8 @@ _SERVERS_LOCK = threading.Lock()
 
 
 def connected(url: URL) -> DatabaseServer:
-    """Return the database at a URL, which this process opens once. Raise StoreError if it cannot be reached. A first
-    connection to an address is not retried."""
+    """Return the database at a URL. This process opens each database once. Raise StoreError, without a retry, if the
+    database cannot be reached when it is opened."""
     url = with_password(url)
     # A forked process must not use the connections of its parent.
     key = (os.getpid(), url.render_as_string(hide_password=False))
@@ -288,9 +294,9 @@ class LockHeld(Exception):
 
 
 class PostgresqlLease:
-    """Exclusive right to write to a space: an advisory lock on a dedicated connection, and the token of the space,
-    which increases with each holder. After a lost connection, the holder continues only if it gets the lock again and
-    no other process held it in between.
+    """Exclusive right to write to a space: an advisory lock on a dedicated connection, and the token of the space, a
+    number that increases with each new holder. After a lost connection, the holder continues only if it gets the lock
+    again and no other process held it in between.
 
     Raises RunBusy if another process has the lease.
     """
@@ -325,7 +331,7 @@ class PostgresqlLease:
             return True
         raw: Any = self._connection.connection.dbapi_connection
         if raw is None or raw.closed:
-            # Another thread may have released the lease since.
+            # Another thread may have released the lease since the first check above.
             return not self._closed
         # No query is pending, so readable data means the end of the connection, or a notice that `renew` reads.
         with selectors.DefaultSelector() as selector:
@@ -333,10 +339,10 @@ class PostgresqlLease:
             return bool(selector.select(0))
 
     def renew(self) -> None:
-        """Take the lock again if its connection was lost. Raise RunBusy if another process took it in between,
-        StoreAway if the server does not answer or has not noticed yet that the old connection ended."""
+        """Take the lock again if its connection was lost. Raise RunBusy if another process took the lock in between.
+        Raise StoreAway if the server does not answer, or has not noticed yet that the old connection ended."""
         if self._closed:
-            # From here on, only the token decides whether a write is accepted.
+            # The lease was released. Now only the token decides whether a write is accepted.
             return
         with self._server.errors():
             if self._connection is not None:
@@ -357,7 +363,7 @@ class PostgresqlLease:
                 raise self._busy("has taken over")
 
     def _newest(self) -> int | None:
-        """Return the token of the last holder; None if the space was deleted."""
+        """Return the token of the newest holder of the lease; None if the space was deleted."""
         t = schema.spaces
         with self._server.begin() as db:
             return db.execute(select(t.c.token).where(t.c.space == self._space)).scalar()
@@ -395,8 +401,8 @@ class PostgresqlLease:
     def _busy(self, activity: str) -> RunBusy:
         return RunBusy(
             "store.busy",
-            f"another process {activity} this space of {self._server.name}: wait until it ends, or stop it with Ctrl-C "
-            "where it runs; everything that this process wrote before is stored",
+            f"another process {activity} this space of {self._server.name}: wait until that process ends, "
+            "or stop it with Ctrl-C where it runs; everything that this process wrote before is stored",
         )
 
 
@@ -421,8 +427,8 @@ class _Listener:
         self._thread.start()
 
     def number(self, name: str) -> int:
-        """Return a number that changes after each change under this name, and at each call while the thread does not
-        listen."""
+        """Return a number that changes after each change announced under this name. While the thread is not connected,
+        it changes at every call, because announcements may be missed."""
         if not self._listening:
             self._gap = next(self._gaps)
         return (self._gap << 40) + self._counts[hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()]
@@ -445,7 +451,7 @@ class _Listener:
                     if self._closed.is_set():
                         return
                     connection.execute(f"LISTEN {CHANNEL}")
-                    # Announcements before this moment may have been missed.
+                    # Announcements before this moment may have been missed, so change the numbers of all names.
                     self._gap = next(self._gaps)
                     self._listening, pause = True, PAUSES[0]
                     for notice in connection.notifies():
@@ -458,7 +464,8 @@ class _Listener:
 
 def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Table]:
     """Return the PostgreSQL versions of the SQLite tables, by name. The first column of each index is the space, except
-    in unique indexes. Tables in `numbered` get a column that numbers the rows in the order of writing."""
+    in unique indexes, which keep their columns. Tables in `numbered` get a column that numbers the rows in the order of
+    writing."""
     twins, target = {}, MetaData()
     for table in metadata.sorted_tables:
         columns: list[Any] = [column._copy() for column in table.columns]
@@ -466,7 +473,8 @@ def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Tabl
             # Integers in SQLite have 64 bits.
             column.type = BigInteger() if isinstance(column.type, Integer) else column.type
         indexes = [(str(index.name), [c.name for c in index.columns]) for index in table.indexes]
-        # Omit indexes with the space as their only column: the index on the order of writing serves the same searches.
+        # Omit indexes whose only column is the space: the index on the space and the order of writing serves the same
+        # searches.
         indexes = [(name, names) for name, names in indexes if names != ["space"]]
         if table in numbered:
             columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))

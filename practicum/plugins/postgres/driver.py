@@ -1,4 +1,5 @@
-"""Import of psycopg, the PostgreSQL driver: raises UsageError with the extra to install if it is missing."""
+"""Imports psycopg, the PostgreSQL driver. If psycopg is missing, raises UsageError with the command that installs
+it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Search index of a run in its PostgreSQL database, shared by all nodes: vectors with pgvector's HNSW index.
 
-Each index has its own table with a row for each entry: its vector (16 bits per number), and the keys of its words and
-facets, indexed with GIN. A second table counts the entries that have each key. A search reads the rows that are nearest
-by the HNSW index, which scans until enough rows pass the filter, and the rows with the rarest words. If few entries
-match the filter, the search compares all of them exactly. The table `indexes` stores the version that an index covers.
-A build or a change becomes visible in one transaction. A process that opened an index before a change gets IndexMoved.
+Each index has its own table. A row has the vector of an entry (16 bits per number), and the keys of the entry's words
+and facets (properties to filter by), indexed with GIN. A second table counts the entries that have each key. A search
+reads the rows that are nearest by the HNSW index, which scans until enough rows pass the filter, and the rows with the
+rarest words of the query. If few entries match the filter, the search compares all of them exactly. The table `indexes`
+stores the version that an index covers. A build or a change becomes visible in one transaction. A process that opened
+an index before a change gets IndexMoved.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ ARRAY_HEAD = 20
 of items, index of the first item."""
 
 INT8 = 20
-"""PostgreSQL's type number (OID) of a key."""
+"""PostgreSQL's type number (OID) of int8, the type of keys."""
 
 NODE, MOST_BUILD = 1_024, 2**21
-"""Memory of one entry (bytes), without its vector, during the HNSW build; maximum memory of the build (kB)."""
+"""Memory (bytes) that the HNSW build needs for each entry in addition to the vector, and maximum memory (kB) of the
+build."""
 
 Question = tuple[str, Sequence[Any]]
 
@@ -102,7 +104,7 @@ class Pgvector:
             db.execute(select(func.pg_advisory_xact_lock(lock_number("indexes"))))
             indexes.metadata.create_all(db)
         with self._database.begin() as db:
-            # Only one node builds the index. The others wait for the lock, then open the finished index.
+            # Only one node builds the index. The other nodes wait for the lock, then open the finished index.
             lock = select(func.pg_advisory_xact_lock(lock_number(f"index {self._space}")))
             await asyncio.to_thread(db.execute, lock)
             if (ready := self._opened(db, covers.embedder, covers.last)) is not None:
@@ -134,7 +136,8 @@ class Pgvector:
             if row is None or (row.table, row.last) != (table, index.last):
                 raise IndexMoved
             raw = _raw(db)
-            # No process opens the index for an earlier snapshot any more.
+            # Delete the marks of entries that were removed up to `index.version`: they serve only processes that open
+            # the index for an earlier snapshot, which no process does any more.
             raw.execute(f'DELETE FROM "{table}" WHERE vector IS NULL AND since <= %s', (index.version,))
             cursor = raw.cursor(binary=True)
             cursor.execute(
@@ -172,7 +175,7 @@ _REMOVED = "SELECT number, -1, %s, 0, '{}', NULL FROM unnest(%s::int4[]) number"
 
 @dataclass(frozen=True)
 class PgvectorIndex:
-    """Index in a database, opened for the snapshot of a version."""
+    """Index in a database, opened for the snapshot of version `version`. The index covers the versions up to `last`."""
 
     database: DatabaseServer
     space: str
@@ -220,10 +223,10 @@ class PgvectorIndex:
             )
 
     def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:
-        """Return the rows of each query, read from the state in which this index was opened. HNSW returns about `near`
-        rows.
+        """Return the rows of each query, read from the state in which this index was opened. `near` is the number of
+        rows that a query by HNSW needs.
 
-        Raises IndexMoved if the index was changed or replaced since.
+        Raises IndexMoved if the index was changed or replaced since it was opened.
         """
         current = 'SELECT "table", last FROM indexes WHERE space = %s'
         settings = {
@@ -237,8 +240,8 @@ class PgvectorIndex:
             with self.database.engine.connect() as db:
                 raw = _raw(db)
                 with raw.pipeline():
-                    # The state of the index is read last, so that all earlier reads are covered by the check below.
-                    # Statements are not prepared: the best plan depends on how many rows match the values.
+                    # The state of the index is read last. If it is unchanged, all queries before it have read the right
+                    # state. Statements are not prepared: the best plan depends on how many rows match the values.
                     cursors = [raw.cursor(binary=True) for _ in range(len(queries) + 2)]
                     everything = ((sets, parameters), *queries, (current, (self.space,)))
                     for cursor, (query, values) in zip(cursors, everything, strict=True):
@@ -267,7 +270,7 @@ class UnchangedPgvectorEntries:
     """Number of words in all dead entries."""
 
     dead_having: dict[int, int]
-    """Number of dead entries that have each key."""
+    """For each key, the number of dead entries that have the key."""
 
     _having: dict[int, int] = field(default_factory=dict)
     _matching: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -306,7 +309,7 @@ class UnchangedPgvectorEntries:
         if matching <= FEW:
             queries: list[Question] = [(nearest, [code, *values])]
         else:
-            # PostgreSQL cannot use the HNSW index for a sum, so "+ 0" makes it compare all matching rows.
+            # PostgreSQL cannot use the HNSW index for a sum, so "+ 0" makes PostgreSQL compare all matching rows.
             exactly = " + 0" if matching**2 <= SPARSE * len(self.index) else ""
             order = f" ORDER BY (vector <#> %s::halfvec){exactly} LIMIT %s"
             queries = [(nearest + order, [code, *values, code, near])]
@@ -332,8 +335,8 @@ class UnchangedPgvectorEntries:
         return rarest
 
     def _count(self, keys: Sequence[int], most: int) -> int:
-        """Return the number of entries that have all of these keys. `most` is an upper bound, which is returned without
-        counting if it is at most FEW."""
+        """Return the number of entries that have all of these keys. `most` is an upper bound of this number. It is
+        returned without counting if it is at most FEW, or if there are fewer than two keys."""
         if len(keys) < 2 or most <= FEW:
             return most
         key = tuple(sorted(keys))
@@ -345,7 +348,8 @@ class UnchangedPgvectorEntries:
 
 
 def _shares(query: WordQuery, lengths: np.ndarray, arrays: Sequence[bytes]) -> np.ndarray:
-    """Return the share of a query that each entry has, from the lengths and the binary key arrays (`arrays`)."""
+    """Return the share of the query's words that each entry has. `lengths` has the number of words of each entry, and
+    `arrays` the keys of each entry in PostgreSQL's binary format."""
     keys = np.frombuffer(b"".join(each[ARRAY_HEAD:] for each in arrays), dtype=KEY)["key"].astype(np.int64)
     row = np.repeat(np.arange(len(arrays)), [(len(each) - ARRAY_HEAD) // KEY.itemsize for each in arrays])
     parts = np.zeros(len(arrays))
@@ -385,8 +389,8 @@ def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
     setting = int(db.execute(text("SELECT setting FROM pg_settings WHERE name = 'maintenance_work_mem'")).scalar_one())
     needed = min(entries * (2 * dims + NODE) // 1_024, MOST_BUILD)
     if needed > setting:
-        # A graph that does not fit into memory takes twice as long to build. Parallel workers would need the same
-        # amount as shared memory, and containers have little of that.
+        # A graph that does not fit into memory takes twice as long to build. Parallel workers would need this memory as
+        # shared memory, and containers have little shared memory.
         db.execute(text(f"SET LOCAL maintenance_work_mem = {needed}"))
         db.execute(text("SET LOCAL max_parallel_maintenance_workers = 0"))
     schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
@@ -398,7 +402,7 @@ def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
 
 
 def _add(db: Connection, table: str, since: int, entries: Sequence[Entry], vectors: np.ndarray) -> int:
-    """Add entries with their vectors. Return their total number of words."""
+    """Add entries with their vectors. Return the total number of words in the entries."""
     words = [word_keys(entry.embedded_text) for entry in entries]
     keys = [facets(entry) + own for entry, own in zip(entries, words, strict=True)]
     halves = vectors.astype(">f2")
@@ -432,7 +436,7 @@ def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int)
 
 
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
-    """Open the index of the run that owns the vectors, in the database of its store."""
+    """Return the search of the run that owns `vectors`. Its index is stored in the run's database."""
     assert vectors.store is not None
     backend = vectors.store.database.backend
     assert isinstance(backend, PostgresqlBackend)

@@ -1,5 +1,5 @@
-"""Version shown to each session, shared by all nodes: the first node that sees a session stores the version, and the
-other nodes read it."""
+"""Stores the version that each session is shown, for all nodes: the first node that gets a request of a session stores
+the version, and the other nodes read this version."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ class _Claim:
     """Request to assign a version to a session."""
 
     key: tuple[str, str]
-    """Space and session."""
+    """Id of the space, and name of the session."""
 
     version: int
-    """Version to assign if the session has none yet, or has the version `dead`."""
+    """Version to assign if the session has no version yet, or has the version `dead`."""
 
     dead: int | None
-    """Version that the node knows to be rolled back; None: no such version."""
+    """Version that was rolled back, as far as the node knows; None: no version was rolled back."""
 
     done: Future[int | None]
     """Version of the session; None if the space was deleted."""
 
 
 class PostgresqlSessions:
-    """Version of each session, the same on all nodes. The version expires `lasts` seconds after the last claim.
+    """Version of each session, the same on all nodes. The version expires `lasts` seconds after the last claim for the
+    session.
 
     Claims that arrive during a transaction share the next transaction. Commits do not wait for the disk, because a
     version lost in a crash is simply assigned again.
@@ -56,7 +57,8 @@ class PostgresqlSessions:
         self._thread.start()
 
     async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
-        """Return the version of a session. It becomes `version` if the session has none yet, or has the `dead` one.
+        """Return the version of a session. If the session has no version yet, or has the version `dead`, first assign
+        `version`.
 
         Returns None if the database does not answer within `late` seconds, or if the space was deleted.
         """
@@ -68,7 +70,7 @@ class PostgresqlSessions:
             async with asyncio.timeout(late):
                 return await asyncio.wrap_future(claim.done)
         except (TimeoutError, StoreError):
-            # Other claims should not wait for the same timeout.
+            # Skip the database for a moment, so that each further claim does not wait for the same timeout.
             self._away = time.monotonic() + AGAIN
             return None
 
@@ -89,7 +91,7 @@ class PostgresqlSessions:
                 self._settle(active)
 
     def _settle(self, claims: Sequence[_Claim]) -> None:
-        # The same order on all nodes prevents deadlocks.
+        # All nodes write sessions in the same order, which prevents deadlocks.
         by_key = {claim.key: claim for claim in sorted(claims, key=lambda claim: claim.key)}
         try:
             with self._backend.engine.begin() as db:

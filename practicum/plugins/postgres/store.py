@@ -51,12 +51,13 @@ from practicum.store import schema
 from practicum.store.dialects import NAME
 
 TABLES = tables(schema.metadata, numbered=schema.NUMBERED)
-"""PostgreSQL versions of the tables, by name."""
+"""PostgreSQL versions of the tables of the store, by name."""
 
 FORMAT = replace(schema.FORMAT, create=TABLES["spaces"].metadata.create_all)
 
 PGVECTOR = (0, 8)
-"""Minimum version of pgvector: the first with iterative scans, which search until enough rows pass the filter."""
+"""Minimum version of pgvector: the first version with iterative scans, which continue until enough rows pass the
+filter."""
 
 DEADLOCK = "40P01"
 """SQLSTATE code of a deadlock."""
@@ -74,13 +75,13 @@ indexes = Table(
     Column("table", String, nullable=False, unique=True),  # the table of the entries
     Column("embedder", NAME, nullable=False),
     Column("dims", Integer, nullable=False),  # dimensions of the vectors
-    Column("first", BigInteger, nullable=False),  # version at which it was built
-    Column("last", BigInteger, nullable=False),  # version that it covers
+    Column("first", BigInteger, nullable=False),  # version at which the index was built
+    Column("last", BigInteger, nullable=False),  # last version that the index covers
     Column("entries", BigInteger, nullable=False),
     Column("words", BigInteger, nullable=False),  # total number of words in the entries
 )
-"""Search indexes of spaces in the database (see `pgvector`). They can be rebuilt, so this table is not part of the
-store format: it is created with the first index."""
+"""Table of the search indexes of spaces in the database (see `pgvector`). Indexes can be rebuilt, so this table is not
+part of the store format. It is created with the first index."""
 
 
 class PostgresqlBackend:
@@ -200,7 +201,7 @@ class PostgresqlBackend:
 
 
 def drop_index(db: Connection, space: str) -> None:
-    """Delete the index of a space, if it has one in this database."""
+    """Delete the index of a space, if the index is stored in this database."""
     if db.execute(select(func.to_regclass(indexes.name))).scalar_one() is None:
         return
     deleted = delete(indexes).where(indexes.c.space == space).returning(indexes.c.table)

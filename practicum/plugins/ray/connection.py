@@ -20,7 +20,7 @@ from practicum.engine.resources import Resources, shown
 from practicum.plugins.ray.pickling import modules_in, own_folders
 
 ANSWERS = 5.0
-"""Timeout (s) for connecting to an address."""
+"""Timeout (s) for a first connection to an address, to check that a server answers there."""
 
 STARTED, JOINED = 120.0, 20.0
 """Timeout (s) for starting Ray on this machine, and for joining a cluster."""
@@ -67,7 +67,7 @@ def check_room(resources: Resources) -> None:
         )
     if not any(all(node.offers.get(name, 0.0) >= amount for name, amount in demand.items()) for node in alive):
         offers = "; ".join(f"{node.address} has {shown(node.offers)}" for node in alive)
-        shared = f" ({resources.at_once} attempts share it)" if resources.at_once > 1 else ""
+        shared = f" ({resources.at_once} attempts share one process)" if resources.at_once > 1 else ""
         raise UsageError(
             "cluster.no_room",
             f"no node of the cluster has room for a worker process, which needs {resources}{shared}: {offers}. Reduce "
@@ -106,7 +106,7 @@ async def joined(address: str | None) -> AsyncIterator[None]:
             await _check_answers(address)
         modules = [path for folder in own_folders() for path in modules_in(folder)]
         options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2]), *modules]}
-    # Ray's warnings concern choices that practicum makes itself.
+    # Ray's warnings concern settings that practicum chose on purpose.
     logging.getLogger("ray").setLevel(logging.ERROR)
     connection, seconds = _Connection(address, options), STARTED if address == "local" else JOINED
     try:
@@ -171,7 +171,7 @@ async def _check_connected(address: str) -> None:
 
 class _Connection:
     """Connection to Ray, made in a thread that runs until `leave`, because the processes that Ray starts end with the
-    thread that started them. It is a daemon thread: the exit of this process does not wait for it."""
+    thread that started them. The thread is a daemon: this process does not wait for it at exit."""
 
     def __init__(self, address: str, options: dict[str, Any]) -> None:
         self._address, self._options, self._leave = address, options, threading.Event()
@@ -205,6 +205,6 @@ class _Connection:
             if not future.done():
                 future.set_exception(error) if error else future.set_result(None)
 
-        # The loop may be closed already, if the caller stopped waiting.
+        # The event loop may be closed already, if the caller stopped waiting for the connection.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(settle)

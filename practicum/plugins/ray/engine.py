@@ -22,8 +22,8 @@ class RayEngine:
 
     @asynccontextmanager
     async def join(self, address: str | None, resources: Resources) -> AsyncIterator[Workers]:
-        """Provide workers of the cluster within the block. `address` is HOST:PORT of its head, or "auto" for a cluster
-        on this machine. None: as in `connection.joined`."""
+        """Provide workers of the cluster within the block. `address` is HOST:PORT of the cluster's head, or "auto" for
+        a cluster on this machine. For None, see `connection.joined`."""
         async with joined(address):
             pool = Pool(resources)
             try:
@@ -39,7 +39,7 @@ class RayWorkers:
     pool: Pool
 
     def host(self, name: str, settings: ClientSettings) -> Client:
-        """Return a client of a local model, loaded by one actor per GPU, or by one per node if the cluster has no
+        """Return a client of a local model, loaded by one actor per GPU, or by one actor per node if the cluster has no
         GPUs."""
         return hosted(name, settings)
 

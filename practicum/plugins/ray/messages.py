@@ -1,4 +1,4 @@
-"""Messages between the run and an attempt on a worker. They are sent pickled."""
+"""Messages between the run and an attempt on a worker, sent as pickled bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from practicum.core.views import View
 
 Kind = Literal["reply", "mended", "give_up", "text", "observed", "recall", "decided", "approve", "embed"]
 """Kind of a request from an attempt to the run. `observed` reports the result of an action, and `decided` the result of
-a decision."""
+a decision. `recall` asks for a decision that was reported before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Job:
 
     view: View | None = None
     trace: Trace | None = None
-    """Trace to score. None: make an attempt."""
+    """Trace to score. None: the job is an attempt, not a scoring."""
 
     redacted: Mapping[str, str] = field(default_factory=dict)
     """Original values of the placeholders in the task, for tools that need them."""
@@ -44,7 +44,7 @@ class RayRequest:
 
     kind: Kind
     at: tuple[str, ...]
-    """Names of the places from the attempt down to the request."""
+    """Names on the path from the place of the attempt to the place of the request."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -52,7 +52,7 @@ class RayRequest:
 
 @dataclass(frozen=True, slots=True)
 class RayAnswer:
-    """Result of a request: a value or an error. `redacted` as in `Job`."""
+    """Result of a request: a value or an error. `redacted` has the original values of the placeholders in the value."""
 
     value: Any = None
     error: BaseException | None = None

@@ -1,8 +1,8 @@
-"""Local models on the nodes of a cluster: one actor per GPU, or one per node if the cluster has no GPUs.
+"""Local models on the nodes of a cluster: one actor per GPU, or one actor per node if the cluster has no GPUs.
 
 Each actor runs its own llama.cpp server, as a local model does on this machine. A call goes to the actor that has the
 prefix of its prompt cached, while that actor has free slots (`models.spread`). Ray restarts an actor that ends; until
-it runs again, the other actors answer its calls.
+this actor runs again, the other actors answer all calls.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) 
 
 
 class Host:
-    """Actor that loads the model at its first call, also after a restart. Errors are returned, not raised, because Ray
-    would wrap them in a traceback."""
+    """Actor that loads the model at its first call, and at its first call after a restart. Errors are returned, not
+    raised, because Ray would wrap them in a traceback."""
 
     def __init__(self, name: str, settings: ClientSettings) -> None:
         self._name = name
@@ -103,7 +103,7 @@ class Host:
         self._models = Models(replace(settings, log=log))
 
     async def window(self) -> int | PracticumError | None:
-        """Load the model and return its context window in tokens. None: unknown."""
+        """Load the model and return its context window in tokens (None: unknown), or the error."""
         try:
             return self._open().window
         except PracticumError as error:
@@ -145,8 +145,8 @@ class HostedClient:
         return self.price(usage)
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        """Send the call to the actor, and retry after a temporary failure or when the actor was lost. Raise
-        ProviderError if all tries fail, and ModelError if a retry cannot help."""
+        """Send the call to the actor, and retry after a temporary failure or the loss of the actor. Raise ProviderError
+        if all tries fail. Raise an error at once if a retry cannot help."""
         tries = 0
         while True:
             tries += 1

@@ -1,7 +1,7 @@
 """Pickling of the user's objects for the workers, and lookup of the user's modules.
 
-An object that is defined in a script is sent by value. Any other object is sent by its module's name, and the module is
-sent as a file, with the other modules of its folder.
+An object that is defined in a script is sent by value. Any other object is sent as the name of its module. The file of
+the module is sent too, with the other modules in the same folder.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def pickled(value: object, name: str) -> bytes:
         path, reason = _culprit(value, name, error, DEEPEST)
         raise UsageError(
             "cluster.not_portable",
-            f"{path}: {reason}, so it cannot be sent to the workers of a cluster: create it inside the function that "
-            "uses it, or run with `engine=local`",
+            f"{path}: {reason}, so this object cannot be sent to the workers of a cluster: create it inside the "
+            "function that uses it, or run with `engine=local`",
         ) from error
     return data
 
 
 def _culprit(value: object, name: str, error: Exception, deepest: int) -> tuple[str, str]:
-    """Return the path of the innermost part that cannot be pickled, and the reason."""
+    """Return the path of the innermost part of an object that cannot be pickled, and the reason for the failure."""
     from ray import cloudpickle
 
     for path, part in _parts(value, name) if deepest else ():
@@ -72,8 +72,8 @@ def _parts(value: object, name: str) -> Iterator[tuple[str, object]]:
 
 
 def own_folders() -> list[Path]:
-    """Return the folders of all modules in this process that are not installed and belong neither to Python nor to
-    practicum."""
+    """Return the folders of the user's modules: the modules of this process that do not belong to Python, to practicum
+    or to another installed package."""
     named = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if "." not in name}
     paths = [Path(file).resolve() for name, file in named.items() if file and name != "practicum"]
     folders = {path.parent.parent if path.name == "__init__.py" else path.parent for path in paths}

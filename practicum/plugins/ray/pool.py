@@ -1,8 +1,8 @@
 """Pool of worker processes on the nodes of a cluster, each with several concurrent attempts.
 
-A worker is an async Ray actor, not a Ray task: many attempts that wait for a model or a server share one process, and a
-waiting attempt is resumed by a call to the actor. Ray chooses the node of a worker; an attempt goes to the worker with
-the fewest attempts. A lost worker is replaced, and its attempts are repeated on other workers.
+A worker is an async Ray actor, not a Ray task, so that many attempts that wait for a model or a server share one
+process. A call to the actor resumes a waiting attempt. Ray chooses the node of a worker; an attempt goes to the worker
+with the fewest attempts. A lost worker is replaced, and its attempts are repeated on other workers.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from practicum.plugins.ray.pickling import own_paths
 from practicum.plugins.ray.shell import Shell
 
 CRASHES = 3
-"""Number of worker crashes, with the node still alive, after which an attempt fails: the attempt may cause the
-crashes."""
+"""Number of worker crashes during an attempt after which the attempt fails, because it may cause the crashes. The loss
+of a whole node does not count."""
 
 IDLE = 30.0
 """Time (s) without an attempt after which a worker is returned to the cluster."""
 
 LOOK = 0.5
-"""Interval (s) at which the pool checks whether attempts may continue to wait for a worker."""
+"""Interval (s) at which the pool checks whether the budget of a run still allows its attempts to wait for a worker."""
 
 LONG = 5.0
 """Time (s) without any worker after which the pool warns that the cluster is full."""
 
 OVERHEAD = 16
-"""Concurrent calls of a worker in addition to the calls of its attempts."""
+"""Number of concurrent calls that a worker accepts in addition to the calls of its attempts."""
 
 CHECKED = 60.0
 """Timeout (s) for a node to load the agent or the scorer."""
@@ -47,7 +47,8 @@ CHECKED = 60.0
 
 @dataclass(frozen=True)
 class Cargo:
-    """Pickled agent or scorer: its name in messages, its key, and Ray's reference to its bytes."""
+    """Pickled agent or scorer: the name for messages, the key (a digest of the bytes), and Ray's reference to the
+    bytes."""
 
     name: str
     key: str
@@ -115,8 +116,8 @@ class Pool:
             self._listeners.remove(listener)
 
     async def cargo(self, name: str, data: bytes) -> Cargo:
-        """Return the cargo of a pickled agent or scorer, which is checked and stored once. Raises UsageError as
-        `_check` does."""
+        """Return the cargo of a pickled agent or scorer. The first call checks and stores the cargo. Raises UsageError
+        if a node cannot load it."""
         import ray
 
         key = sha256(data).hexdigest()
@@ -165,9 +166,9 @@ class Pool:
         self, cargo: Cargo, job: Job, answer: Callable[[RayRequest], Awaitable[RayAnswer]], check: Callable[[], None],
         moved: Callable[[str, int], None],
     ) -> Any:  # fmt: skip
-        """Run a job on a worker and return its result. `answer` answers the requests of the job. `check` raises if the
-        job must stop waiting for a worker. `moved` is called with the node, and with 1 when the job starts
-        there or -1 when the job ends there.
+        """Run a job on a worker and return its result. `answer` answers the requests of the job. `check` is called
+        while the job waits for a worker, and raises an error to end the wait. `moved` is called with the node, and with
+        1 when the job starts there or -1 when the job ends there.
 
         Raises the error of the job, and AgentError if the worker crashes CRASHES times.
         """
@@ -187,11 +188,11 @@ class Pool:
                 if first:
                     event = "a worker process ended on" if alive else "the cluster lost the node"
                     reason = _brief(error, 120)
-                    self._warn(f"{event} {worker.address}: its attempts are repeated elsewhere ({reason})")
+                    self._warn(f"{event} {worker.address}: the attempts on it are repeated elsewhere ({reason})")
                 if crashes == CRASHES:
                     raise AgentError(
                         "agent.failed",
-                        f"the worker process ended {CRASHES} times under this attempt, last on {worker.address}: "
+                        f"the worker process ended {CRASHES} times during this attempt, last on {worker.address}: "
                         f"{_brief(error)}",
                     ) from error
             finally:
@@ -243,8 +244,8 @@ class Pool:
             name, reason = missing
             raise UsageError(
                 "cluster.worker_failed",
-                f"the node {worker.address} cannot load {cargo.name}: {reason}. Install the package of {name!r} there, "
-                "or set an image that has it in `resources`",
+                f"the node {worker.address} cannot load {cargo.name}: {reason}. Install the package of {name!r} on the "
+                "node, or set an image with the package in `resources`",
             )
 
     # ---- assignment of attempts to workers
@@ -316,7 +317,7 @@ class Pool:
             self._serve(worker)
 
     def _refuse(self, error: Exception) -> None:
-        """Fail all attempts that wait for a worker."""
+        """Fail all attempts that wait for a worker, with this error."""
         for turn, _ in self._waiting:
             if not turn.done():
                 turn.set_exception(error)
@@ -380,6 +381,6 @@ def _raised(check: Callable[[], None]) -> Exception | None:
 
 
 def _brief(error: BaseException, most: int = 300) -> str:
-    """Return Ray's error message without the indented lines, which name Ray's internal objects."""
+    """Return Ray's error message in one line, without its indented lines, which name Ray's internal objects."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     return " ".join(lines)[:most]

@@ -4,7 +4,8 @@ The run keeps the method, the journal, the budget and every model call. It sends
 answers the requests of the attempt at the same places as for a local agent. So the journal is the same for any number
 of workers, and a resume may use a different number.
 
-Agents that make one model call, and agents with a server as their environment, have no work to move and stay local.
+Agents that make only one model call, and agents with a server as their environment, have no work that a worker could
+do, so they stay local.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from practicum.plugins.ray.pool import Cargo, Pool
 
 @asynccontextmanager
 async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str) -> AsyncIterator[None]:
-    """Run the agent and the scorer of a run on the pool within the block, if they have work to move. The names are used
-    in messages. Raises UsageError if one of them cannot be pickled, or cannot be loaded on a node."""
+    """Run the agent and the scorer of a run on the pool within the block, if they have work that can move to a worker.
+    The names are used in messages. Raises UsageError if the agent or the scorer cannot be pickled, or cannot be loaded
+    on a node."""
     agent, scorer = state.agent, state.scorer
     if agent.moves:
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
@@ -102,7 +104,8 @@ def _job(run: Run, task: Task, **fields: Any) -> Job:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """The run's side of the exchange with an attempt. An attempt that is repeated gets the same answers again."""
+    """The run's side of the exchange with an attempt. If the attempt is repeated on another worker, it gets the same
+    answers again."""
 
     run: Run
     approve: Approve | None
@@ -142,8 +145,8 @@ class _Exchange:
                     return decided.value
                 if at.recall(request.name) is None:
                     return None
-                # The journal has the decision from before a resume. Open its place, and store its value in case the
-                # attempt is repeated.
+                # The journal has the decision from before a resume. Open the place of the decision, and store its value
+                # here for a repetition of the attempt.
                 value = await at.once(request.name, _returning(None))
                 self.answered["decided", request.at, request.name] = RayAnswer(value)
                 return value

@@ -1,5 +1,5 @@
-"""Entry point of a worker process that Ray starts. Its code is pickled by value, so that it can report missing modules
-even if practicum itself cannot be imported on the worker."""
+"""Entry point of a worker process that Ray starts. The code of this module is pickled by value, so that it can report
+missing modules even if practicum itself cannot be imported on the worker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Shell:
         return message
 
     async def cancel(self, key: str) -> None:
-        """Cancel a job whose caller stopped waiting."""
+        """Cancel a job that the run no longer waits for."""
         from practicum.plugins.ray import worker
 
         await worker.cancel(key)

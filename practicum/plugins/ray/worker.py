@@ -1,8 +1,8 @@
 """Attempts on a worker: the agent and its tools run here, and request everything else from the run.
 
-A job is a coroutine that pauses whenever it needs the run. The call that resumed the job returns its next request, and
-the following call brings the answer: each model call takes one round trip, and the run does not need to listen on a
-port.
+A job is a coroutine that pauses whenever it needs the run. The run starts or resumes the job with a call to the worker;
+the call returns the job's next request, and the run's next call brings the answer. So each model call takes one round
+trip, and the run does not need to listen on a port.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _JobExchange:
         self.opened.add(at)
 
     async def ask(self, request: RayRequest) -> Any:
-        """Send a request to the run and return its answer. Requests are sent one at a time."""
+        """Send a request to the run and return the run's answer. Requests are sent one at a time."""
         async with self.turn:
             self.asked.set_result(request)
             answer = await self.answered
@@ -132,7 +132,7 @@ class WorkerRun:
         return with_values(value, self.exchange.redacted) if self.exchange.redacted else value
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        # Never waits: on a worker, a request is sent to the run and waits there for a slot.
+        # This semaphore never blocks: a request of a worker is sent to the run, and waits for a slot there.
         return asyncio.Semaphore(1)
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:

@@ -25,9 +25,10 @@ class Settings(BeamSettings):
     candidates: int = Field(default=50, ge=1)
     """Number of new candidates per step, each written by a separate call (paper: 50)."""
     demos: int = Field(default=5, ge=1)
-    """Number of cases that an instruction is inferred from, drawn again for each candidate (paper: 5)."""
+    """Number of cases (tasks with right answers, or attempts) that an instruction is inferred from; drawn again for
+    each candidate (paper: 5)."""
     beam: int = Field(default=4, ge=1)
-    """Number of best candidates that are kept, and paraphrased in further steps."""
+    """Number of best candidates that are kept after each step. The next step paraphrases them."""
 
 
 def method(s: Settings) -> Method:

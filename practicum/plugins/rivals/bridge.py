@@ -1,7 +1,7 @@
 """Adapter for searches with the blocking loop of another package (`gepa`, `dspy`).
 
-The package runs in a thread and requests coroutines. They run in the event loop one at a time, in the order of the
-requests. So places, journal and budget stay in one thread, and a resume works from the journal if the package is
+The package runs in a thread and requests coroutines. The coroutines run in the event loop one at a time, in the order
+of the requests. So places, journal and budget stay in one thread, and a resume works from the journal if the package is
 deterministic. Output of the package is dropped, because standard output belongs to the command.
 """
 
@@ -25,22 +25,22 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
 
 AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
-"""Function for the thread: runs a coroutine function in the event loop and returns its result."""
+"""Function that the package's thread calls. It runs a coroutine function in the event loop and returns the result."""
 
 _Request = tuple[Callable[[], Awaitable[Any]], Future[Any]]
 
 
 class Abandoned(BaseException):
-    """Raised in the thread when the search has ended. Not an Exception, because a package might catch it and
-    continue."""
+    """Raised in the thread when the search has ended. It does not derive from Exception, because a package might catch
+    an Exception and continue."""
 
 
 @asynccontextmanager
 async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIterator[Any]]:
     """Run `work(ask)` in a thread, and yield an iterator over the results of the requested coroutines.
 
-    The thread receives a result when the iteration continues. If `work` raised an error, the iteration raises it at the
-    end. After the `async with` block, the next request of the thread ends the thread.
+    The thread receives a result when the iteration continues. If `work` raised an error, the iteration raises this
+    error at its end. After the `async with` block, the thread ends at its next request.
     """
     loop = asyncio.get_running_loop()
     requests: asyncio.Queue[_Request | None] = asyncio.Queue()
@@ -131,7 +131,7 @@ class PackageSearch(ABC):
 
     @abstractmethod
     def optimize(self, ask: AskModel) -> None:
-        """Run the search of the package. Called in its thread."""
+        """Run the search of the package. Called in the package's thread."""
 
     async def steps(self) -> AsyncIterator[StepReport]:
         """Run the search to the end, and yield the report of each step."""
@@ -153,8 +153,9 @@ class PackageSearch(ABC):
         self.lessons: list[Lesson] = []
 
     async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Attempt]:
-        """Return attempts for the comparison of candidates. If a judge gives the feedback, they are ordinary attempts
-        at the place `name`. Otherwise they are evaluations, which call no judge and are made once per run."""
+        """Return attempts for the comparison of candidates. If a judge gives the feedback, make ordinary attempts at
+        the place `name`. Otherwise make evaluations: they call no judge, and a run evaluates each context on a task
+        only once."""
         if self.run.judged:
             return await once(self.method.act)(Batch(tuple(tasks)), context, self.at.at(name))
         split = "compared" if self.validation is None else "val"

@@ -1,8 +1,9 @@
 """Dynamic Cheatsheet: one sheet of strategies, rewritten as a whole before or after each task (Suzgun et al., 2025).
 
-It has two forms: cumulative, and retrieval with synthesis, which rewrites the sheet before each task from attempts at
-similar tasks. The sheet is the text of one entry. A rewrite loses everything that it does not repeat, so the context
-can collapse. docs/learn/methods/reproductions.md lists the differences from the paper.
+The method has two forms. The cumulative form rewrites the sheet after each step. Retrieval with synthesis rewrites the
+sheet before each task, from attempts at similar tasks. The sheet is the text of one entry. A rewrite loses everything
+that the new sheet does not repeat, so the context can collapse. docs/learn/methods/reproductions.md lists the
+differences from the paper.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ CASES = "cases"
 
 class Settings(Batched, RetrievalSettings):
     form: Literal["cumulative", "synthesis"] = "cumulative"
-    """cumulative: rewrite the sheet after each step; synthesis: before each task, from attempts at similar tasks."""
+    """cumulative: rewrite the sheet after each step; synthesis: write a sheet before each task, from attempts at
+    similar tasks."""
     k: int = Field(default=3, ge=1)
     """synthesis: number of attempts at similar tasks that a sheet is written from."""
 
@@ -135,8 +137,8 @@ class Synthesis:
 
 
 async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Store every attempt with its task as the key, and the last sheet that was written, from which the next sheets
-    start."""
+    """Store every attempt with the input of its task as the key, and the sheet that was written last. The next sheets
+    are written from this sheet."""
     cases = (Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons)
     written = [x for x in lessons if x.data["sheet"]][-1:]
     return Delta((*cases, *(e for x in written for e in _next_sheet(sheet(context), x.data["sheet"], [x]))))

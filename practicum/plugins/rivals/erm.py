@@ -1,5 +1,5 @@
 """ERM, Exemplar-guided Reflection with Memory: a model solves typical failures before it criticises an instruction;
-criticisms and solved failures that help are remembered, others are deleted (Yan et al., 2025, section 3).
+helpful criticisms and solved failures are remembered, the others are deleted (Yan et al., 2025, section 3).
 
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -67,9 +67,10 @@ class Settings(SearchSettings, RetrievalSettings):
     errors: int = Field(default=8, ge=1)
     """Maximum number of failures of an instruction in one reflection."""
     feedback: int = Field(default=4, ge=1)
-    """Maximum number of criticisms per reflection; each criticism gives a new instruction."""
+    """Maximum number of criticisms per reflection; a new instruction is written for each criticism."""
     recalled: int = Field(default=2, ge=0)
-    """Number of remembered criticisms that an instruction is edited with, in addition to its new ones; 0: none."""
+    """Number of remembered criticisms for which edits of an instruction are written, in addition to edits for new
+    criticisms; 0: none."""
     k: int = Field(default=5, ge=0)
     """Number of exemplars that are shown to the agent (paper: 5); 0: none."""
 
@@ -111,13 +112,14 @@ class Reflected(Output):
 
 
 def priority(entry: Entry) -> float:
-    """Return the priority of a memory, in (0, 1): its smoothed share of helpful votes; 0.5 without votes."""
+    """Return the priority of a memory, in (0, 1): the smoothed share of helpful votes among its votes; 0.5 if it has no
+    votes."""
     return (entry.helpful + 1) / (entry.helpful + entry.harmful + 2)
 
 
 def by_exemplars(most: int) -> Critic:
-    """Return a critic that solves typical failures and then criticises the instruction: up to `most` criticisms, a
-    lesson each. Exemplars with an answer that differs from the task's target are dropped."""
+    """Return a critic that solves typical failures and then criticises the instruction. It returns a lesson for each of
+    up to `most` criticisms. Solved failures are dropped unless their answer equals the task's target."""
 
     async def criticised(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
         errors = "\n\n".join(f"Case {n}\n{evidence(r)}" for n, r in enumerate(group, 1))
@@ -143,8 +145,8 @@ def by_exemplars(most: int) -> Critic:
 
 
 def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
-    """Return a reflect seam that runs `reflect` and then votes on the exemplars of each attempt: helpful if the attempt
-    succeeded, else harmful."""
+    """Return a reflect seam that runs `reflect` and then votes on the exemplars that each attempt was shown: helpful if
+    the attempt succeeded, else harmful."""
 
     async def reflected(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons = await reflect(attempts, context, run)
@@ -192,9 +194,9 @@ def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
 
 
 def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
-    """Return an accept seam that runs `accept` and then votes on every criticism that instructions were written from:
-    helpful if one of these instructions was kept. A new criticism is stored only if it was helpful and no similar
-    criticism is stored already."""
+    """Return an accept seam that runs `accept` and then votes on every stored criticism that instructions were written
+    from: helpful if one of the instructions written from it was kept, else harmful. A new criticism is stored only if
+    it was helpful and no similar criticism is stored already."""
 
     async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         accepted_delta = await accept(context, delta, attempts, run)

@@ -1,5 +1,5 @@
-"""EvoMAC: a team that changes during the task; its result is checked, faults are traced back to members, and members
-are revised, added or removed (Hu et al., 2025, section 3: textual backpropagation).
+"""EvoMAC: a team that changes during the task; the result of the team is checked, faults are traced back to members,
+and members are revised, added or removed (Hu et al., 2025, section 3: textual backpropagation).
 
 Does not learn across tasks: a baseline for MAEL (table 1 of the MAEL paper). docs/learn/methods/reproductions.md lists
 the differences from the paper.
@@ -28,7 +28,8 @@ class Settings(Unlearned):
     agents: int = Field(default=4, ge=1)
     """Maximum number of members of a team."""
     iterations: int = Field(default=3, ge=0)
-    """Maximum number of changes of the team. The team is not changed when all checks pass."""
+    """Maximum number of times that the team is changed during a task. If all checks pass, the team is not changed any
+    more."""
     warmth: float = Field(default=0.2, ge=0)
     """Temperature of the agents."""
 
@@ -68,8 +69,9 @@ def method(s: Settings) -> Method:
 
 
 async def run_team(most: int, iterations: int, task: Task, run: Run) -> tuple[Sequence[Step], str]:
-    """Run rounds of a team. Forward pass: the members work one after the other. Backward pass: faults are traced back
-    to members, and the team is changed. Return the steps and the result of the last round."""
+    """Run rounds of a team. Forward pass: the members work one after the other. Backward pass: faults of the result are
+    traced back to members, and the team is changed. `most` is the maximum number of members. Return the steps and the
+    result of the last round."""
     size = f"# The most members\n{most}"
     team = (await ask_member(COORDINATE, [size], Team, task, run.at("coordinate"))).members[:most]
     tests = _listed("# Checks", (await ask_member(TEST, [], Checks, task, run.at("test"))).checks)

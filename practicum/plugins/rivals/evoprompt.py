@@ -29,7 +29,7 @@ class Settings(BeamSettings):
     candidates: int = Field(default=10, ge=1)
     """Number of new candidates per generation, each written by a separate call (paper: 10)."""
     beam: int = Field(default=10, ge=1)
-    """Size of the population: the best old and new candidates survive (paper: 10)."""
+    """Size of the population: number of best candidates, old and new, that are kept (paper: 10)."""
 
 
 def method(s: Settings) -> Method:
@@ -39,7 +39,7 @@ def method(s: Settings) -> Method:
         candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
     ) -> list[InstructionRequest]:
         if len(candidates) < 2:
-            return guesses(s.candidates, DEMOS, lessons, rng)  # no pair to cross yet
+            return guesses(s.candidates, DEMOS, lessons, rng)  # fewer than two candidates, so no pair to cross
         return [crossed(*roulette(candidates, rng)) for _ in range(s.candidates)]
 
     return search("evoprompt", s, propose(generation, s.warmth))

@@ -1,8 +1,8 @@
 """ExpeL: gathers experience by retries, extracts insights and votes on them, and attempts new tasks with the insights
 and the most similar solved tasks (Zhao et al., 2024, section 4).
 
-An insight starts with two votes. It gains a vote if the model agrees with it, loses one if the model doubts it, and is
-removed at zero votes. The method learns from success and failure, not from the right answer.
+An insight starts with two votes. It gains a vote when the model agrees with it, loses a vote when the model doubts it,
+and is removed at zero votes. The method learns from success and failure, not from the right answer.
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
@@ -44,12 +44,12 @@ DOUBTED = 3
 """Number of votes that a doubt removes from an insight while the list is full (as in the authors' code)."""
 
 PAIR = "pair"
-"""Key in the data of a lesson that shows failures and a success at the same task."""
+"""Key in the data of a lesson. It marks lessons that show failures and a success at the same task."""
 
 
 class Settings(Batched, RetrievalSettings):
     batch: int = Field(default=8, ge=1)
-    """Number of tasks per step, attempted before the context changes."""
+    """Number of tasks per step. All tasks of a step are attempted before the context changes."""
     rounds: int = Field(default=3, ge=1)
     """Maximum number of retries of a failed task, each after a reflection (paper: 3)."""
     together: int = Field(default=8, ge=1)
@@ -80,7 +80,7 @@ def method(s: Settings) -> Method:
 
 
 def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
-    """Return an update seam with the edits of two updates from the same lessons."""
+    """Return an update seam that calls two update seams with the same lessons and joins their edits."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return await first(lessons, context, run) + await second(lessons, context, run)
@@ -89,8 +89,9 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
 
 
 async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return one or two lessons for each solved task. One shows the successful try and has its answer. If a try failed,
-    an earlier lesson shows the failed tries and the successful try. Unsolved tasks give no lessons."""
+    """Return one or two lessons for each solved task. If tries at the task failed, the first lesson shows the failed
+    tries and the successful try. The last lesson shows only the successful try, and has the answer of this try.
+    Unsolved tasks give no lessons."""
     lessons = []
     for attempt in map(without_target, attempts):
         tries = [attempt, *_retries(attempt)]
@@ -129,9 +130,9 @@ class Operations(Output):
 
 @dataclass(frozen=True, slots=True)
 class VotedInsights:
-    """Update seam that edits insights from the attempts of a step: a call for each task that failed before it
-    succeeded, then a call for each `together` successes. Each call reads the insights as changed by the previous call.
-    From `most` insights on, a doubt removes more votes.
+    """Update seam that edits insights from the attempts of a step: a call for each task that was solved after a failed
+    try, then a call for each group of `together` successes. Each call reads the insights as changed by the previous
+    call. If there are at least `most` insights, a doubt removes more votes.
 
     A failed call, or an operation on an unknown insight, changes nothing and is counted.
     """
@@ -167,7 +168,7 @@ class VotedInsights:
         sources, ids = sources_of(group), tuple(lesson.id for lesson in group)
         resolved = (e if isinstance(e, Add) else replace(e, id=drafted.refs.get(e.id, e.id)) for e in edits)
         decided = Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in resolved))
-        # The call also read the insights of the previous calls, so they are traced as sources.
+        # The call also read the insights that previous calls added, so the sources of these insights are inherited.
         return drafted.delta + traced(decided, group, current) + waiting
 
     def _edits(self, operation: RuleOperation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
@@ -241,7 +242,8 @@ GENERALIZED = (
 
 
 def _curator(shown: str, find: str, small: str, examples: tuple[Turn, ...]) -> Instructions:
-    """Return the instructions of the curator, for the attempts that it sees and for its goal."""
+    """Return instructions for the curator. `shown` names the attempts that the curator sees, `find` says what to find
+    in them, and `small` says both for small models."""
     return Instructions(
         full=f"""\
 You keep the insights of an agent: what it has learned that will help with other tasks. Each stands on a line of its \

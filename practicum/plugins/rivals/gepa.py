@@ -54,12 +54,13 @@ class Settings(CandidateSettings):
     attempts: int = Field(default=400, ge=1)
     """Number of attempts after which no new iteration starts."""
     minibatch: int = Field(default=3, ge=1)
-    """Number of tasks per iteration. A new instruction must score higher on them than its parent."""
+    """Number of tasks per iteration. A new instruction must score higher on these tasks than its parent, the
+    instruction that it was rewritten from."""
     select: Literal["pareto", "current_best", "epsilon_greedy", "top_k_pareto"] = "pareto"
-    """Strategy for the selection of the parent instruction."""
+    """Strategy by which an iteration selects the instruction to rewrite."""
     groups: int = Field(default=1, ge=1)
-    """Number of groups of a minibatch that are reflected on in parallel, before one call joins the results; 1: a single
-    call."""
+    """Number of groups of attempts in a minibatch. One call per group rewrites the instruction, and another call joins
+    the results. 1: a single call for all attempts."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(lambda s: s.groups > s.minibatch, "groups={s.groups} exceeds minibatch={s.minibatch}: lower groups"),
@@ -68,8 +69,8 @@ class Settings(CandidateSettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt a minibatch, write a new instruction from the attempts, keep it if it is better, compare all candidates
-    on the same tasks."""
+    """Attempt a minibatch, write a new instruction from the attempts, keep the new instruction if it scores higher,
+    compare all candidates on the same tasks."""
     act = answer(best_instruction)
     update = rewritten(s.warmth)
     if s.groups > 1:
@@ -90,8 +91,8 @@ def method(s: Settings) -> Method:
 
 
 def rewritten(warmth: float) -> UpdateSeam:
-    """Return an update seam that rewrites the instruction from attempts with it. A failed call is counted and changes
-    nothing."""
+    """Return an update seam that rewrites the instruction from attempts with this instruction. A failed call is counted
+    and changes nothing."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         text = next((e.text for e in ranked(context)), "(none yet)")
@@ -119,8 +120,8 @@ def joined(warmth: float) -> Join:
 
 
 def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
-    """Return a schedule that runs iterations until `attempts` are made. Candidates are compared on the validation tasks
-    if given, else on the training tasks."""
+    """Return a schedule that starts no further iteration after `attempts` attempts. Candidates are compared on the
+    validation tasks if validation tasks are given, else on the training tasks."""
     options = {"candidate_selection_strategy": select, "max_metric_calls": attempts}
     return lambda method, tasks, context, run, validation: ParetoSearch(
         method, tasks, context, run, validation, {**options, "reflection_minibatch_size": min(minibatch, len(tasks))}
@@ -130,7 +131,8 @@ def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
 @dataclass(eq=False)
 class ParetoSearch(PackageSearch):
     """Adapter, reflection strategy, callback and logger for `gepa`. `ids` has the entry id of each candidate, in the
-    order of `gepa`. The first candidate is the initial instruction of the run; its id is None if the run has none."""
+    order of `gepa`. The first candidate is the initial instruction of the run; the id is None if the run has no initial
+    instruction."""
 
     options: Mapping[str, Any]
     ids: list[str | None] = field(default_factory=list)
@@ -151,7 +153,7 @@ class ParetoSearch(PackageSearch):
         self.ask, candidates = ask, ranked(self.context)
         self.ids.append(candidates[0].id if candidates else None)
         compared = self.tasks if self.validation is None else self.validation.tasks
-        # The protocols of `gepa` have methods that are not needed here.
+        # Of type Any, because the protocols of `gepa` have methods that this class does not need.
         adapter: Any = self
         optimize(
             {SECTION: candidates[0].text if candidates else ""}, list(self.tasks), list(compared), adapter=adapter,
@@ -184,9 +186,9 @@ class ParetoSearch(PackageSearch):
     # ---- in the event loop
 
     async def _scores(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
-        """Return the score of each task. `gepa` calls this with the parent, then with its child, and, if the child was
-        better, with the child on all comparison tasks. Before the first iteration, it calls this with the initial
-        instruction on all comparison tasks."""
+        """Return the score of each task. `gepa` calls this with the parent, then with its child, and, if the child
+        scored higher than the parent, with the child on all comparison tasks. Before the first iteration, it calls this
+        with the initial instruction on all comparison tasks."""
         context = only(text)
         if not self.vals or self.tries == 2:
             attempts = await self.compared(tasks, context, f"compared {len(self.vals)}")
@@ -200,7 +202,8 @@ class ParetoSearch(PackageSearch):
         return [visible_score(attempt, self.run) or 0.0 for attempt in attempts]
 
     async def _rewritten(self, text: str) -> str:
-        """Return an improved instruction, learned from attempts with its parent; "" if the calls failed."""
+        """Return an improved version of the instruction `text`, learned from attempts with `text`; "" if the calls
+        failed."""
         context = only(text)
         self.run.require_own(sources_of(self.attempts))
         self.lessons = await self.method.reflect(self.attempts, context, self.at.at("reflect"))
@@ -215,7 +218,7 @@ class ParetoSearch(PackageSearch):
         self.losses.count(self.attempts, self.lessons)
         arm, count = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
         scores = list(state.program_full_scores_val_set)
-        best = scores.index(max(scores))  # the oldest on ties
+        best = scores.index(max(scores))  # of equal scores, the oldest candidate
         delta = self._delta(state, best)
         data = {
             "parent": arm, "accepted": len(self.ids) > count, "attempts": state.total_num_evals,
@@ -225,7 +228,8 @@ class ParetoSearch(PackageSearch):
         return self.report(delta, arm, data, val)
 
     def _delta(self, state: Any, best: int) -> Delta:
-        """Return the edits of an iteration: add a new candidate, and update the data and the sections of the others."""
+        """Return the edits of an iteration: add the new candidate, if one was accepted, and update the data and the
+        sections of the other candidates."""
         updates, adds = list[Edit](), list[Edit]()
         for n, candidate in enumerate(state.program_candidates):
             first = state.parent_program_for_candidate[n][0]

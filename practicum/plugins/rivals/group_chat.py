@@ -91,7 +91,7 @@ MEMBERS = {
         "You are the critic: say what is wrong with the result, or that it is right.",
     ),
 }
-"""Members other than the manager, by name."""
+"""Instructions of the members other than the manager, by the member's name."""
 
 MANAGER = Instructions(
     full="""\

@@ -44,7 +44,7 @@ HIDDEN = {SECTION: f".{SECTION}", DEMOS: f".{DEMOS}"}
 """Sections of instructions and demonstrations that are not part of the best combination."""
 
 NONE = "Do the task."
-"""Initial instruction that DSPy gets if the agent has none."""
+"""Initial instruction that DSPy gets if the agent has no instruction."""
 
 
 class Settings(CandidateSettings):
@@ -56,13 +56,13 @@ class Settings(CandidateSettings):
     trials: int = Field(default=10, ge=1)
     """Number of combinations that are tried."""
     minibatch: int = Field(default=35, ge=1)
-    """Number of tasks on which a combination is tried; all tasks if there are fewer."""
+    """Number of tasks on which a trial compares a combination; if fewer comparison tasks exist, all of them."""
     full: int = Field(default=5, ge=1)
-    """Number of trials after which the best combination so far is tried on all tasks."""
+    """Number of trials between two evaluations of the best combination so far on all comparison tasks."""
     bootstrapped: int = Field(default=4, ge=0)
-    """Maximum number of the agent's right answers in a set of demonstrations."""
+    """Maximum number of demonstrations in a set that are successful attempts of the agent."""
     labeled: int = Field(default=4, ge=0)
-    """Size up to which a set of demonstrations is filled with target answers."""
+    """Number of demonstrations up to which a set is filled with tasks and their target answers."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
@@ -73,7 +73,8 @@ class Settings(CandidateSettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt tasks for demonstrations, propose instructions, try combinations of both, keep the best."""
+    """Attempt tasks for demonstrations, propose instructions, try combinations of instructions and demonstrations, keep
+    the best."""
     act = answer(best_combination)
     return Method(
         name="mipro",
@@ -115,7 +116,7 @@ def bayesian_search(s: Settings) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Instruction ("": the initial instruction of the run) with demonstrations: ids of tasks, and their answers."""
+    """Instruction ("": the initial instruction of the run) with demonstrations, each the id of a task and an answer."""
 
     text: str = ""
     demos: tuple[tuple[str, str], ...] = ()
@@ -173,7 +174,8 @@ class BayesianSearch(PackageSearch):
         if len(order) < 2:
             raise UsageError(
                 "tasks.missing",
-                "method mipro compares on tasks that it does not learn from: set `val`, or pass at least 2 tasks",
+                "method mipro compares candidates on tasks that it does not learn from: set `val`, or pass at least "
+                "2 tasks",
             )
         self.run.at("split").rng().shuffle(order)
         cut = len(order) - max(1, int(0.8 * len(order)))
@@ -193,7 +195,8 @@ class BayesianSearch(PackageSearch):
         instructions = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
         fields = {"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}
         signature = dspy.Signature(fields, instructions)
-        # DSPy replaces an empty proposal with its default instruction: both mean the initial instruction.
+        # DSPy replaces an empty proposal with DSPy's default instruction. So this text, too, means the initial
+        # instruction.
         self.first = {signature.instructions, signature.with_instructions("").instructions}
         model, watch = dspy.BaseLM("practicum"), BaseCallback()
         watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.outputs.clear()
@@ -230,7 +233,7 @@ class BayesianSearch(PackageSearch):
         return [self.ask(partial(self._proposed, prompt, form, warmth))]
 
     def compare(self, call_id: str, instance: Any, inputs: Any) -> None:
-        """Start a comparison: make all of its attempts concurrently."""
+        """Start a comparison: make all attempts of the comparison concurrently, and end the step."""
         tasks = [each.task.task for each in inputs["devset"] or instance.devset]
         candidate = self._candidate(inputs["program"].signature, inputs["program"].demos)
         attempts = self.ask(partial(self._tried, candidate, tasks))
@@ -238,7 +241,7 @@ class BayesianSearch(PackageSearch):
         self.outputs = {task.id: self._outputs(attempt) for task, attempt in zip(tasks, attempts, strict=True)}
 
     def metric(self, example: Any, prediction: Any, trace: Any = None) -> float | bool:
-        """Return the score of an attempt, or, with a trace, whether the attempt can be a demonstration."""
+        """Return the score of an attempt. If DSPy passes a trace, return whether the attempt can be a demonstration."""
         return float(prediction.score) if trace is None else bool(prediction.good)
 
     def _candidate(self, signature: Any, demos: Any) -> Candidate:
@@ -247,8 +250,8 @@ class BayesianSearch(PackageSearch):
         return Candidate(text, tuple(dict.fromkeys(demo for demo in answered if demo[1])))
 
     def _outputs(self, attempt: Attempt) -> dict[str, Any]:
-        """Return an attempt in the form for DSPy: its answer, its visible score (0: none), and whether it can be a
-        demonstration."""
+        """Return an attempt in the form for DSPy: its answer, its score that learning may see (0 without such a score),
+        and whether the attempt can be a demonstration."""
         good = attempt.feedback.success is True and bool(attempt.trace.answer)
         return {"answer": attempt.trace.answer, "score": visible_score(attempt, self.run) or 0.0, "good": good}
 
@@ -275,7 +278,8 @@ class BayesianSearch(PackageSearch):
         return {name: str(text).strip() for name, text in output.model_dump().items()}
 
     async def _tried(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Attempt]:
-        """Return an attempt at each task. Attempts of the same candidate are not repeated."""
+        """Return an attempt at each task with the candidate. If the candidate was tried on a task before, return the
+        earlier attempt."""
         missing = [task for task in tasks if (candidate, task.id) not in self.scored]
         if missing:
             attempts = await self.compared(missing, self._shown(candidate))
@@ -291,7 +295,8 @@ class BayesianSearch(PackageSearch):
         return Context().apply(Delta(tuple(adds))).context
 
     def _demo(self, demo: tuple[str, str], turn: int) -> Add:
-        """Return the entry of a demonstration. Its sources are its task and the attempts that gave this answer."""
+        """Return the entry of a demonstration. The entry has the sources of the task and of the attempts that gave this
+        answer."""
         id, text = demo
         task = self.learned[id]
         attempts = [r for (_, task_id), r in self.tried.items() if task_id == id and r.trace.answer == text]
@@ -303,7 +308,8 @@ class BayesianSearch(PackageSearch):
         if len(attempts) == len(self.others):
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)
-        # As in DSPy: only a candidate that was compared on all tasks can be the best; on ties, the older wins.
+        # As in DSPy: only a candidate that was compared on all tasks can be the best; if scores are equal, the older
+        # candidate is the best.
         best = max(self.wholes, key=lambda each: self.wholes[each])
         delta = self._delta(candidate, best)
         instruction, demos = self._entries(candidate)
@@ -314,7 +320,8 @@ class BayesianSearch(PackageSearch):
         return self.report(delta, instruction, data, self.wholes[best] if self.validation is not None else None)
 
     def _delta(self, candidate: Candidate, best: Candidate) -> Delta:
-        """Return the new entries of this candidate, and changed scores and sections of all others."""
+        """Return the edits of a step: add the new entries of this candidate, and update the scores and sections of all
+        entries."""
         adds: dict[str | tuple[str, str], Add] = {}
         if candidate.text and candidate.text not in self.ids:
             adds[candidate.text] = Add(SECTION, candidate.text, sources=self.about)
@@ -357,7 +364,7 @@ class BayesianSearch(PackageSearch):
 
 @cache
 def _form(name: str, texts: tuple[tuple[str, str], ...]) -> type[BaseModel]:
-    """Return the output form of a call: these texts, each with its description."""
+    """Return the output form of a call: a field for each text, given by its name and description."""
     text_type = Annotated[str, MaxChars(4_000, LONGEST)]
     fields: dict[str, Any] = {text: (text_type, Field(description=description)) for text, description in texts}
     return create_model(name, __base__=Output, **fields)

@@ -18,7 +18,7 @@ from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, demonstrated, history, propose, search
 
 EXEMPLARS = 3
-"""Number of tasks in the meta-prompt, as in the paper."""
+"""Number of tasks in the prompt that asks for an instruction, as in the paper."""
 
 Settings = BeamSettings
 

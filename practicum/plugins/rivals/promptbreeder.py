@@ -1,9 +1,8 @@
 """PromptBreeder: evolves instructions together with the advice on how to mutate them; in binary tournaments, a mutant
 of the winner replaces the loser (Fernando et al., 2024, sections 3.1 and 3.2).
 
-The data of a candidate has its `advice`, the `operator` that created the candidate, and its `line`: the texts of its
-ancestors.
-docs/learn/methods/reproductions.md lists the differences from the paper.
+The data of a candidate has `advice` (how to mutate the candidate), `operator` (the mutation operator that created it),
+and `line` (the texts of its ancestors). docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -44,12 +43,13 @@ CROSSOVER = 0.1
 """Probability that a mutant gets the text of another candidate, as in the paper."""
 
 LINE = 10
-"""Number of newest ancestors of an instruction that are stored."""
+"""Maximum number of ancestors that are stored for an instruction, the newest."""
 
 HYPER = ("zero-order hyper", "first-order hyper")
 
 OPERATORS = ("zero-order", "first-order", "population", "ranked", "lineage", *HYPER, "lamarckian")
-"""Mutation operators of the paper, except crossover, which may follow any operator, and context shuffling."""
+"""Mutation operators of the paper. Two are not in this list: crossover, which may follow any of these operators, and
+context shuffling."""
 
 
 class Settings(BeamSettings):
@@ -58,7 +58,7 @@ class Settings(BeamSettings):
     steps: int = Field(default=21, ge=1)
     """Number of generations, including the first (paper: 20 to 30 after the first)."""
     candidates: int = Field(default=10, ge=1)
-    """Number of tournaments per generation. An instruction takes part in at most one of them."""
+    """Number of tournaments per generation. An instruction takes part in at most one tournament of a generation."""
     beam: int = Field(default=20, ge=2)
     """Size of the population (paper: 50)."""
 
@@ -114,7 +114,7 @@ async def mutant(
     if the call fails."""
     rng = run.rng("operator")
     advice, advice_lessons = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
-    # The operator "lamarckian" infers an instruction from successes, so it needs at least one.
+    # The operator "lamarckian" infers an instruction from successes, so it needs at least one success.
     operator = rng.choice([name for name in OPERATORS if name != "lamarckian" or any(x.detail for x in lessons)])
     if operator in HYPER:
         zero_order = operator == "zero-order hyper"
@@ -123,7 +123,7 @@ async def mutant(
         new = await written(asking, warmth, "curator", run.at("advice"))
         advice, advice_lessons = (advice, ()) if new is None else (new.text, new.lessons)
     mutation = request(operator, winner, advice, members, lessons, rng)
-    # The mutant carries the advice and the line of the winner, so it always has the winner as a parent.
+    # The mutant gets the advice and the line of the winner, so the winner is a parent of every mutant.
     add = await written(replace(mutation, parents=(winner, *mutation.parents)), warmth, "curator", run)
     if add is None:
         return None
@@ -141,7 +141,7 @@ async def mutant(
 def request(
     operator: str, winner: Entry, advice: str, members: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
 ) -> InstructionRequest:
-    """Return the request of an operator. Advice from hypermutation is used like any other advice."""
+    """Return the request by which an operator mutates the winner. After hypermutation, `advice` is the new advice."""
     texts = {e.text: e for e in members}
     match operator:
         case "zero-order":

@@ -53,22 +53,24 @@ class Settings(SearchSettings):
     steps: int = Field(default=6, ge=1)
     """Number of steps (paper: 6)."""
     batch: int = Field(default=64, ge=1)
-    """Number of tasks per step, drawn again for each step; all instructions of the beam are tried on them (paper:
-    64)."""
+    """Number of tasks per step, drawn again for each step; all instructions of the beam are tried on these tasks
+    (paper: 64)."""
     beam: int = Field(default=4, ge=1)
     """Number of best instructions that are kept (paper: 4)."""
     gradients: int = Field(default=4, ge=1)
-    """Number of criticisms of each instruction of the beam; each criticism gives an edit (paper: 4)."""
+    """Number of criticisms of each instruction of the beam; for each criticism, an edited instruction is written
+    (paper: 4)."""
     errors: int = Field(default=4, ge=1)
     """Number of failures per criticism (paper: 4)."""
     paraphrases: int = Field(default=2, ge=0)
     """Number of paraphrases of each edit (paper: 2)."""
     successors: int = Field(default=8, ge=1)
-    """Number of random successors of each instruction of the beam that the bandit tries (paper: 8)."""
+    """Maximum number of successors (edits and paraphrases) that the bandit tries for each instruction of the beam,
+    drawn at random (paper: 8)."""
     rounds: int = Field(default=8, ge=1)
     """Number of rounds of the bandit (the authors' code: 8)."""
     arms: int = Field(default=8, ge=1)
-    """Number of instructions tried per round, by highest upper confidence bound (the authors' code: 8)."""
+    """Number of instructions tried per round, chosen for the highest upper confidence bounds (the authors' code: 8)."""
     samples: int = Field(default=32, ge=1)
     """Number of tasks on which each instruction is tried per round (the authors' code: 32)."""
 
@@ -97,8 +99,8 @@ class Criticism(Output):
 
 
 Critic = Callable[[Entry | None, Sequence[Attempt], Run], Awaitable[list[Lesson]]]
-"""Function that criticises an instruction (None: the lack of an instruction) from some of its failures. The data of
-each lesson has the id of the instruction as `parent`, and its detail shows the failures."""
+"""Function that criticises an instruction (None: the agent has no instruction) from some failed attempts with it. The
+data of each lesson has the id of the instruction as `parent`. The detail of each lesson shows the failures."""
 
 
 def gradients(critic: Critic, groups: int, errors: int) -> ReflectSeam:
@@ -136,8 +138,8 @@ async def criticism(parent: Entry | None, group: Sequence[Attempt], run: Run) ->
 async def asked_about(
     parent: Entry | None, group: Sequence[Attempt], errors: str, instructions: Instructions, form: type[F], run: Run
 ) -> tuple[F | None, tuple[str, ...]]:
-    """Ask a reflector about an instruction and its failures. Return its output (None: the call failed), and the sources
-    that the output depends on."""
+    """Ask a reflector about an instruction and failures with this instruction. Return the reflector's output (None: the
+    call failed), and the sources that the output depends on."""
     parts = [*run.agent_instructions, _instruction(parent), f"# What failed under it\n{errors}"]
     sources = ordered_union([sources_of(group), () if parent is None else parent.sources])
     run, prompt = replace(run, about=sources), instructions.prompt(run.profile, parts)

@@ -1,5 +1,5 @@
-"""Reflexion: after a failure, the agent writes a reflection, and reads its reflections when it tries the task again
-(Shinn et al., 2023, section 3).
+"""Reflexion: after a failure, the agent writes a reflection on the task, and reads all reflections on a task when it
+tries the task again (Shinn et al., 2023, section 3).
 
 Learns from success and failure, not from the right answer. docs/learn/methods/reproductions.md lists the differences
 from the paper.
@@ -41,11 +41,11 @@ class Settings(Batched, RetrievalSettings):
     epochs: int = Field(default=3, ge=1)
     """Maximum number of trials per task (offline); solved tasks are not tried again."""
     batch: int = Field(default=8, ge=1)
-    """Number of tasks per step. A reflection concerns only its own task, so a large batch loses nothing."""
+    """Number of tasks per step. A reflection is used only for its task, so a large batch has no disadvantage."""
     keep: int = Field(default=3, ge=1)
     """Number of newest reflections kept for each task (paper: 1 to 3)."""
     k: int = Field(default=3, ge=1)
-    """Number of reflections on similar tasks that are shown for a task without reflections."""
+    """Number of reflections on similar tasks that are shown for a task that has no reflections."""
 
 
 def method(s: Settings) -> Method:
@@ -67,7 +67,7 @@ def method(s: Settings) -> Method:
 
 
 def trials(most: int, batch: int) -> SampleSeam:
-    """Return a sample seam with up to `most` trials of each task, until it is solved. Each trial goes through the
+    """Return a sample seam with up to `most` trials of each task, until the task is solved. Each trial goes through the
     unsolved tasks, shuffled again, in steps of `batch` tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
@@ -143,8 +143,8 @@ class SelfReflection(Output):
 
 
 def without_target(attempt: Attempt) -> Attempt:
-    """Return the attempt with the right answer removed from its feedback, which then only states success or failure.
-    Feedback of an environment or a judge is unchanged."""
+    """Return the attempt without the right answer. Feedback that contains the right answer is replaced by feedback that
+    states only success or failure. Feedback of an environment or a judge is unchanged."""
     rounds = (replace(each, feedback=each.feedback and _outcome(each.feedback)) for each in attempt.rounds)
     return replace(attempt, feedback=_outcome(attempt.feedback), rounds=tuple(rounds))
 
@@ -157,8 +157,8 @@ def _outcome(feedback: Feedback) -> Feedback:
 
 
 async def by_self(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-    """Ask the reflector about one attempt without its right answer. The reflector reads its earlier reflections on the
-    task. Return None if the call fails or its output is invalid, which is counted."""
+    """Ask the reflector about one attempt, without the right answer to the task. The reflector also reads the earlier
+    reflections on the task. Return None if the call fails or its output is invalid, which is counted."""
     shown = evidence(without_target(attempt))
     texts = "\n\n".join(each.lesson.text for each in earlier if each.lesson.text)
     earlier_part = [f"# Your earlier reflections on this task\n{texts}"] if texts else []

@@ -4,8 +4,9 @@ A step proposes instructions, evaluates them on tasks, and selects the candidate
 proposals, as calls that write one instruction each (`propose`), the evaluation (`on_all` tasks, or a `Bandit`), and the
 number of candidates to keep (`search`).
 
-A candidate is an entry. Its data has its mean score `score` over `n` attempts, and the score `none` of the agent
-without a candidate on the same tasks. An attempt is shown only the best candidate, and only if it beats `none`.
+A candidate is an entry with an instruction. The entry's data has `score`, the mean score of `n` attempts with the
+candidate, and `none`, the mean score of attempts at the same tasks without a candidate. An attempt is shown the best
+candidate if that candidate scores higher than `none`, otherwise no candidate.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LONGEST = 32_000
 """Maximum length (characters) of an instruction in validation."""
 
 NONE = "(none: the agent was told nothing beside the task)"
-"""Text in place of the instruction of an agent without one."""
+"""Text that a prompt shows in place of the instruction if the agent has no instruction."""
 
 Mean = tuple[float, int]
 """A mean score and the number of scores."""
@@ -56,7 +57,7 @@ class SearchSettings(CandidateSettings):
     steps: int = Field(default=12, ge=1)
     """Number of steps."""
     batch: int = Field(default=16, ge=1)
-    """Number of tasks per step; all candidates of the step are evaluated on them."""
+    """Number of tasks per step; all candidates of the step are evaluated on these tasks."""
 
 
 class BeamSettings(SearchSettings):
@@ -81,7 +82,7 @@ def value(candidate: Entry | Add) -> float:
 
 
 def ranked(context: Context) -> list[Entry]:
-    """Return the candidates, the best first; on ties, the older first."""
+    """Return the candidates, the best first. Of candidates with equal scores, the older one is first."""
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
@@ -167,7 +168,8 @@ async def all_written(requests: Sequence[InstructionRequest], warmth: float, run
 
 
 def propose(plan: Plan, warmth: float) -> UpdateSeam:
-    """Return an update seam that adds new candidates, one call each. Existing texts are not added again."""
+    """Return an update seam that has a model write new candidates, with one call for each. A text that a candidate
+    already has is not added again."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         candidates = ranked(context)
@@ -181,11 +183,11 @@ def propose(plan: Plan, warmth: float) -> UpdateSeam:
 
 
 def visible_score(attempt: Attempt, run: Run) -> float | None:
-    """Return the score of an attempt that learning may see. Without labels or without a score, it is 1 if the attempt
-    succeeded, else 0.
+    """Return the score that learning may see. This is the attempt's score if learning may see labels. Otherwise, or if
+    the attempt has no score, it is 1 if the feedback states success, and 0 if it states failure.
 
-    Returns None if success is unknown too, or if the attempt was lost, because a lost attempt says nothing about the
-    candidate.
+    Returns None if the feedback does not state success or failure either. Also returns None if the attempt was lost,
+    because a lost attempt says nothing about the candidate.
     """
     if attempt.trace.lost:
         return None
@@ -195,7 +197,7 @@ def visible_score(attempt: Attempt, run: Run) -> float | None:
 
 
 def mean_of(attempts: Sequence[Attempt], run: Run) -> Mean | None:
-    """Return the mean of the scores that learning may see; None without scores."""
+    """Return the mean of the attempts' scores that learning may see; None if no attempt has such a score."""
     scores = [score for attempt in attempts if (score := visible_score(attempt, run)) is not None]
     return (sum(scores) / len(scores), len(scores)) if scores else None
 
@@ -236,13 +238,14 @@ Evaluate = Callable[
     [Sequence[Entry], Sequence[Add], Sequence[Attempt], Run], Awaitable[tuple[list[Mean | None], Mean | None]]
 ]
 """Function that evaluates the old and new candidates on the tasks of these attempts. Returns the mean of each candidate
-(None: not measured, so an old candidate keeps its score), and the mean without a candidate."""
+(None: it was not measured, and an old candidate keeps its score), and the mean of attempts without a candidate."""
 
 
 async def on_all(
     old: Sequence[Entry], new: Sequence[Add], attempts: Sequence[Attempt], run: Run
 ) -> tuple[list[Mean | None], Mean | None]:
-    """Evaluate on all tasks, concurrently: the new candidates, the old candidates without a score, and no candidate."""
+    """Evaluate on all tasks, concurrently: the new candidates, the old candidates without a score, and the agent
+    without a candidate."""
     texts = {"none": "", **{e.id: e.text for e in old if "n" not in e.data}}
     texts |= {str(n): add.text for n, add in enumerate(new)}
     run.count(Count.TRIED_CANDIDATES, len(texts) - 1)
@@ -253,7 +256,8 @@ async def on_all(
 
 @dataclass(slots=True)
 class CandidateArm:
-    """An arm of the bandit: a candidate, the number of tasks that it was tried on, and the attempts."""
+    """An arm of the bandit: the text of a candidate, the number of tasks that the candidate was tried on, and the
+    attempts."""
 
     text: str
     tried: int = 0
@@ -309,8 +313,8 @@ Candidate = TypeVar("Candidate", bound=Entry | Add)
 
 
 def scored(candidate: Candidate, mean: Mean | None, none: Mean | None) -> Candidate:
-    """Return the candidate with its mean score, and the score without a candidate on the same tasks, in its data.
-    Without a mean, return it unchanged."""
+    """Return the candidate with `mean`, and with `none`, the mean score without a candidate on the same tasks, in its
+    data. If `mean` is None, return the candidate unchanged."""
     if mean is None:
         return candidate
     data = {**candidate.data, "score": round(mean[0], 6), "n": mean[1]}
@@ -330,8 +334,8 @@ def others(delta: Delta, candidates: Sequence[Entry]) -> Delta:
 def select(beam: int, evaluate: Evaluate = on_all) -> AcceptSeam:
     """Return an accept seam that evaluates the old and new candidates and keeps the `beam` best candidates.
 
-    Candidates that the delta deletes are dropped. On ties the older candidate is kept. Edits of other sections are
-    kept.
+    Candidates that the delta deletes are dropped. If scores are equal, the older candidate is kept. Edits of the delta
+    in other sections are kept.
     """
 
     async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
@@ -371,7 +375,7 @@ def cases(lessons: Sequence[Lesson]) -> str:
 
 async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Return a lesson for each task: the task with its right answer if learning may see it, else the attempt with its
-    feedback. The detail of a lesson is the attempt, if it succeeded."""
+    feedback. The detail of the lesson is the attempt if the attempt succeeded, else empty."""
     lessons = []
     for attempt in attempts:
         right = attempt.task.target if run.labels else None

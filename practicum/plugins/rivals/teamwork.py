@@ -19,7 +19,8 @@ from practicum.methods.blocks.show import full_view, learning_feedback
 F = TypeVar("F", bound=Output)
 
 Work = Callable[[Task, Run], Awaitable[tuple[Sequence[Step], str]]]
-"""Function that runs a team before the answer. Returns the steps, and the text for the agent that answers."""
+"""Function that runs a team before one agent answers. Returns the steps of the team, and the text for the agent that
+answers."""
 
 
 class Contribution(Output):
@@ -40,7 +41,7 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
         except (OutputError, ProviderError) as error:
             trace = Trace("", error=str(error), lost=True, refused=isinstance(error, RequestError))
         else:
-            # Leave half of the window for the task and the context.
+            # The team's text gets at most half of the context window; the rest is for the task and the context.
             note = f"{truncate(text, 2 * run.room('agent'))}\n\n{answering.text(run.profile)}"
             trace = await working.at("answer").agent(task, view.with_note(note))
             trace = replace(trace, steps=(*steps, *trace.steps))
@@ -51,7 +52,8 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
 
 
 async def ask_member(instructions: Instructions, parts: Sequence[str], form: type[F], task: Task, run: Run) -> F:
-    """Ask a member of the team about the task, after it has read these parts. Return its output in this form."""
+    """Ask a member of the team about the task. The prompt ends with `parts`. Return the member's output, of the class
+    `form`."""
     choices = [f"# Possible answers\n{'; '.join(run.choices)}"] if run.choices else []
     shown = [*run.agent_instructions, *choices, f"# Task\n{task.input}", *filter(None, parts)]
     return await run.ask_fitted("agent", instructions.prompt(run.profile, shown), form)

@@ -1,6 +1,6 @@
 """TextGrad: optimizes the instructions as a variable; a model criticises each attempt of a batch, rewrites the
-instructions with new and earlier criticisms, and keeps the result if its score is not lower (Yuksekgonul et al., 2025,
-sections 2 and 3.3).
+instructions with new and earlier criticisms, and keeps the new instructions unless they score lower than the current
+ones (Yuksekgonul et al., 2025, sections 2 and 3.3).
 
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -47,11 +47,11 @@ from practicum.plugins.rivals.search import (
 
 class Settings(SearchSettings):
     momentum: int = Field(default=4, ge=0)
-    """Number of newest criticisms of earlier steps that are read again."""
+    """Number of criticisms of earlier steps, the newest, that a rewrite reads in addition to the new criticisms."""
 
 
 def method(s: Settings) -> Method:
-    """Criticise every attempt, rewrite the instructions, keep them if their score is not lower."""
+    """Criticise every attempt, rewrite the instructions, keep the new instructions unless they score lower."""
     act = answer(best_instruction)
     return Method(
         name="textgrad",
@@ -126,8 +126,8 @@ def descent(momentum: int, warmth: float) -> UpdateSeam:
 
 
 async def keep_if_no_worse(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-    """Evaluate the new text on the tasks of the step. The new text replaces the old text unless its score is lower.
-    Edits of other sections are kept."""
+    """Evaluate the new text on the tasks of the step. The new text replaces the old text unless the new text scores
+    lower. Edits of the delta in other sections are kept."""
     new, candidates = next(iter(new_candidates(delta)), None), ranked(context)
     if new is None:
         return delta
@@ -141,7 +141,7 @@ async def keep_if_no_worse(context: Context, delta: Delta, attempts: Sequence[At
     new = scored(new, mean, None)
     if not candidates:
         return Delta((new,)) + rest
-    # Update the same entry in all steps, so that it keeps the sources of its first text.
+    # All steps update the same entry, so that the entry keeps the sources of its first text.
     return Delta((Update(candidates[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons),)) + rest
 
 

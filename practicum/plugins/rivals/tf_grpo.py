@@ -1,5 +1,5 @@
-"""Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores the
-description in place of an advantage and a gradient (Cai et al., 2025, section 2).
+"""Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores this
+description, which takes the place of an advantage and a gradient (Cai et al., 2025, section 2).
 
 The experience library is a playbook. docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -83,7 +83,8 @@ async def advantages(attempts: Sequence[Attempt], context: Context, run: Run) ->
 
 
 async def _advantage(attempt: Attempt, context: Context, run: Run) -> list[Lesson]:
-    """Return the votes of the attempts and, if their scores differ, lessons on the differences."""
+    """Return lessons with the votes of a group's attempts and, if the scores of these attempts differ, lessons on the
+    differences."""
     run = replace(run, about=attempt.sources)
     members = [r for r in attempt.group if not r.trace.lost]
     votes = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(members, 1)]

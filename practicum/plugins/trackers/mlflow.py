@@ -29,7 +29,7 @@ class Mlflow(Tracker):
 
     def __init__(self, experiment: str | None = None, *, name: str | None = None, group: str | None = None) -> None:
         super().__init__(name, group)
-        # Either installation works: mlflow, or mlflow-skinny with alembic (alembic is needed to open a database).
+        # Both installations work: mlflow, or mlflow-skinny with alembic (MLflow needs alembic to open a database).
         require("mlflow", "mlflow", "alembic")
         self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "practicum"
         self._client: Any = None

@@ -1,9 +1,9 @@
 """OpenTelemetry traces of a run, following the semantic conventions for generative AI.
 
 Each step and each evaluation is a trace: `step 3` > `attempt` > `0.t17` > `chat gpt-4.1-mini`. The span of a model call
-is sent when the call ends. A parent span begins at the start time of the call below it that ended first. It is sent
-when the step or the evaluation ends. Calls that a resume reads from the journal are not sent again.
-https://github.com/open-telemetry/semantic-conventions-genai
+is sent when the call ends. The spans above it (step or evaluation, attempt, task) are sent when the step or the
+evaluation ends. The start time of such a span is the start time of the call below it that ended first. Calls that a
+resume reads from the journal are not sent again. https://github.com/open-telemetry/semantic-conventions-genai
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Environment variable (defined by the conventions) that adds prompts and outputs of models to the spans."""
 
 QUEUE = 100_000
-"""Maximum number of spans in the send queue. The end of an evaluation adds a span for each of its tasks at once."""
+"""Maximum number of spans in the send queue. It is high because the end of an evaluation adds the spans of all its
+tasks at once."""
 
 Path = tuple[str, ...]
 
@@ -80,7 +81,7 @@ class Otel(Watch):
         end, path = time.time_ns(), _path(call.place)
         start, unit = end - int(call.seconds * NANO), _unit(path)
         spans = self._open.setdefault(unit, {})
-        # Ignore the ambient span of another tracer in this process.
+        # Start from an empty context, so that a span of another tracer in this process does not become a parent.
         parent = Context()
         for part in [path[:n] for n in range(len(unit), len(path))] or [unit]:
             if part not in spans:
@@ -134,12 +135,12 @@ class Otel(Watch):
         self._run.counts[Count.UNTRACKED_RECORDS] += self._exporter.lost
 
     def _attempt(self, task: str) -> dict[str, Any]:
-        """Return the attributes of an attempt: in the conventions, an invocation of an agent."""
+        """Return the attributes of an attempt, which is an invocation of an agent in the conventions."""
         agent = self._run.config.agent
         return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "practicum.task": task}
 
     def _score(self, score: Score | None) -> dict[str, Any]:
-        """Return the attributes of a score: in the conventions, an evaluation."""
+        """Return the attributes of a score, which is an evaluation in the conventions."""
         if score is None:
             return {}
         attributes = {"name": self._run.config.scorer or "score", "score.value": score.value}

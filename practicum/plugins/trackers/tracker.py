@@ -31,14 +31,15 @@ from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watc
 State = Literal["done", "stopped", "failed"]
 
 _Job = tuple[Callable[[], object], int]
-"""Function that the thread calls, and the number of the step whose metrics it sends; 0: it sends no step."""
+"""Function that the thread calls, and the number of the step whose metrics the function sends; 0 if the function does
+not send the metrics of a step."""
 
 PATIENCE = 30.0
 """Timeout (s) at the end of a run for sending the remaining records."""
 
 SPREAD = 1.25
-"""Contexts are sent at growing intervals: after the context of step n, the next is sent at step SPREAD * n or later. A
-run of 1,000 steps sends 27 contexts."""
+"""Contexts are sent at growing intervals: after the context of step n, the next context is sent at step SPREAD * n or
+later. A run of 1,000 steps sends 27 contexts."""
 
 UNSENT = {"instructions", "choices", "sections", "trace_faults"}
 """Fields of the configuration that are not sent, because they contain texts about the tasks."""
@@ -87,7 +88,7 @@ def step_values(report: StepReport, progress: Progress) -> dict[str, float]:
 
 
 def usage_values(usage: Usage) -> dict[str, float]:
-    """Return the usage of calls, with the price if it is known."""
+    """Return the usage of calls as metrics, with the cost in dollars if the cost is known."""
     values = {"tokens": usage.tokens, **asdict(usage)}
     return {METRICS[f"cost.{name}"].tracker: value for name, value in values.items() if value is not None}
 
@@ -120,7 +121,8 @@ class Tracker(Watch):
 
     @abstractmethod
     def open(self, run: RunInfo, id: str | None) -> str:
-        """Start a run at the service, or continue the run with this id. Return its id."""
+        """Start a run at the service, or continue the run with this id. Return the id of the started or continued
+        run."""
 
     @abstractmethod
     def send(self, values: Mapping[str, float], step: int) -> None:
@@ -132,7 +134,8 @@ class Tracker(Watch):
 
     @abstractmethod
     def close(self, state: State, reason: str) -> None:
-        """End the run at the service. `reason` is why the run was stopped; empty if it was not stopped."""
+        """End the run at the service. `reason` is the reason why the run was stopped early; empty if the run was not
+        stopped."""
 
     def began(self, run: RunInfo) -> None:
         if self._thread.is_alive():
@@ -151,7 +154,7 @@ class Tracker(Watch):
         new = report.context.version != (self._context.version if self._context else 0)
         self._context, self._step = report.context, report.step
         if report.step <= self._sent:
-            return  # a resume reports the steps of the journal again
+            return  # a resume reports the steps in the journal again, and this step was sent before
         self._put(self.send, step_values(report, progress), report.step, done=report.step)
         if new and report.step >= self._due:
             self._due = report.step * SPREAD
@@ -189,7 +192,7 @@ class Tracker(Watch):
         self._jobs.put((partial(do, *args), done))
 
     def _work(self) -> None:
-        """Run the jobs in order; drop all of them if the service cannot be opened."""
+        """Run the jobs in order. If the run cannot be opened at the service, drop all jobs."""
         try:
             self._id = self.open(self._run, self._id)
         except Exception as error:
@@ -223,8 +226,8 @@ class Tracker(Watch):
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read the file written by `_store`. Return {} if it is missing or damaged; a new run is then started at the
-    service."""
+    """Read the file written by `_store`. Return {} if the file is missing or damaged; the tracker then starts a new run
+    at the service."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return {"id": str(stored["id"]), "step": int(stored["step"])}

@@ -45,7 +45,7 @@ class Wandb(Tracker):
 
         settings = wandb.Settings(
             console="off", silent=True, init_timeout=PATIENCE * 0.6, finish_timeout=PATIENCE,
-            # The command line, the repository's diff and its code may contain texts of tasks.
+            # The command line, and the diff and the code of the repository, may contain texts of tasks.
             disable_git=True, disable_code=True, save_code=False, x_disable_meta=True,
         )  # fmt: skip
         # wandb starts Weave if it is installed, and Weave would send prompts.

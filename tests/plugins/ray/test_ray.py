@@ -124,7 +124,7 @@ def evaluated(agent: Any, n: int = 1, **config: Any) -> practicum.Evaluation:
 def test_an_attempt_that_ends_its_worker_is_a_failed_attempt() -> None:
     errors = [attempt.trace.error or "" for attempt in evaluated(dying, 3).attempts]
     assert [bool(error) for error in errors] == [False, True, False]
-    assert errors[1].startswith("the worker process ended 3 times under this attempt")
+    assert errors[1].startswith("the worker process ended 3 times during this attempt")
 
 
 def test_a_cluster_without_room_and_a_second_cluster_are_refused(cluster: Any) -> None:

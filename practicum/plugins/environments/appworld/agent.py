@@ -27,11 +27,12 @@ from practicum.core.views import View
 from practicum.plugins.environments.appworld.tasks import AppWorldServer, connect, parse_addresses
 
 OPENING = 120.0
-"""Time (s) that a call of the server may take beyond the timeout of the code: the first world loads all apps, which
-took 27 s on a busy core."""
+"""Extra time (s) that a call to the server may take, in addition to the timeout of the code that it runs. The first
+world loads all apps, which took 27 s on a busy core."""
 
 MAX_OUTPUT = 10_000
-"""Maximum number of characters of an output in the prompt of a small model. API descriptions are long."""
+"""Maximum number of characters of one output of the code, in the prompt of a small model. The limit is high because API
+descriptions are long."""
 
 MAX_CODE = 8000
 """Maximum number of characters of code in one turn."""
@@ -76,7 +77,7 @@ class AppWorldAgent:
 async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIterator[str]:
     """Reserve a server for one attempt and yield its address. All runs of this process share the servers."""
     slot = run.slot
-    # At most len(addresses) attempts pass here at a time, so each finds a free server.
+    # At most len(addresses) attempts pass here at a time, so each attempt finds a free server.
     async with slot(f"appworld {' '.join(addresses)}", len(addresses)):
         address = next((each for each in addresses if not slot(each, 1).locked()), addresses[0])
         async with slot(address, 1):
@@ -85,7 +86,8 @@ async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIter
 
 @asynccontextmanager
 async def _open_world(address: str, seconds: float, task: Task) -> AsyncIterator[_AppWorld]:
-    # Servers with the same root share an output folder, in which worlds with the same name would overwrite each other.
+    # Servers with the same root folder share an output folder, in which worlds with the same name would overwrite each
+    # other. So the name contains the port of the server.
     name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
     async with connect(address) as server:
         await server.call("initialize", task.id, experiment_name=name, timeout_seconds=max(1, round(seconds)))

@@ -9,7 +9,7 @@ from practicum.core.types import Score, Task, Trace
 from practicum.core.views import truncate
 from practicum.tasks.scoring.registry import AnswerScorer
 
-MAX_NOTE = 3000  # characters of the note about failed tests
+MAX_NOTE = 3000  # maximum number of characters in the list of failed tests
 
 
 class _Test(BaseModel):

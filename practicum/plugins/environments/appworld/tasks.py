@@ -1,6 +1,6 @@
 """Tasks of AppWorld, and a client of its environment server (`appworld serve environment`).
 
-A server holds one world at a time. Its API documentation is at /docs.
+A server holds one world at a time. The server shows the documentation of its API at /docs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AppWorldServer:
         return await self.request("POST", method, id, {"task_id": id, **arguments})
 
     async def request(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
-        """Send a request about a task, and return its output."""
+        """Send a request about a task, and return the output that the server sends."""
         from aiohttp import ClientConnectorError, ClientError, ServerTimeoutError
 
         url = f"{self.address}/{path}"
@@ -99,14 +99,14 @@ class AppWorldServer:
         raise ProviderError(
             "environment.failed",
             f"the AppWorld server at {self.address} failed in {path} of task {id!r}: {status}{detail}; "
-            "check that the task is in its data, and see the server's own log",
+            "check that the task is in the server's data, and see the server's log",
         )
 
 
 async def read_task_ids(path: Path, server: str) -> Dataset:
     """Load the tasks of a file that lists task ids, one per line, such as AppWorld's data/datasets/train.txt.
 
-    Raises TaskFileError, with file and line, if an id is listed twice or the server does not have the task.
+    Raises TaskFileError, with file and line, if an id is listed twice or the server does not have a task with this id.
     """
     addresses = parse_addresses(server)
     tasks: dict[str, Task] = {}
