@@ -181,6 +181,26 @@ async def test_two_users_with_equal_answers_have_separate_sessions(tmp_path: Pat
 
 
 @asynchronous
+async def test_a_long_answer_names_its_session_and_a_short_or_a_forgotten_one_does_not(tmp_path: Path) -> None:
+    long = "The blue team handles all refunds, within thirty days of the purchase and without a form."
+    anna = {"x-practicum-user": "anna"}
+    async with served(tmp_path, lambda body: long if "refund" in json.dumps(body) else "Yes.") as at:
+
+        async def talk(*texts: str) -> None:
+            turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+            await at.send("POST", CHAT, {"messages": turns}, anna)
+
+        await talk("Is it open?")
+        await talk("Is it far?", "Yes.", "And then?")
+        await talk("Who handles refunds?")
+        await talk("Who was it?", long, "And then?")
+        assert [source for _, source in await sessions(at)] == ["opening", "opening", "opening", "history"]
+        assert (await at.send("DELETE", "/v1/user", {"user": "anna"})).status == 200
+        await talk("Who handles refunds?", long, "And then?")
+        assert [source for _, source in await sessions(at)] == ["opening"]
+
+
+@asynchronous
 async def test_of_requests_at_the_same_time_the_last_one_is_reported_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
