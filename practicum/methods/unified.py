@@ -94,8 +94,8 @@ class Settings(MemorySettings):
     """routine, standard, critical: set the attempts, memories shown and passes, by the importance of the tasks;
     specification: the learner of the specification, without practicum's additions."""
     rules: Literal["proposed", "reflected"] = "proposed"
-    """proposed: bullets are proposed before each attempt; reflected: a failure teaches a rule, which is kept if the
-    next try succeeds with it (for weak models)."""
+    """The source of new rules. proposed: a model proposes rules (bullets) before each attempt; reflected: a failure
+    teaches a rule, which is kept if the next try succeeds with the rule (for weak models)."""
     memory: bool = True
     """Whether the method has a memory bank."""
     examples: int = Field(default=4, ge=0)

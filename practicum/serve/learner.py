@@ -305,7 +305,7 @@ class Learner(threading.Thread):
 
     @property
     def _models(self) -> dict[str, str]:
-        """Setting `model` for learning, which replaces the model that the space was created with; or no setting."""
+        """Settings that replace the stored settings of a space in learning: `model`, or none."""
         return {"model": self.model} if self.model else {}
 
     def _budget(self, space: ServedSpace) -> BudgetLimits | None:

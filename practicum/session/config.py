@@ -157,7 +157,7 @@ class Config(BaseModel):
     structure: Annotated[Structure, Setting(
         "How JSON is requested from models.", Panel.MODEL, resume=Resume.LATER, inert=True,
         note="native: a schema in the request; tool: a tool call; prompted: in the prompt; grammar: for llama.cpp. "
-        "With choices, no change to or from grammar is possible after the first stored attempt.",
+        "If tasks have choices, `grammar` cannot be set or replaced after the first stored attempt.",
     )] = "native"
     temperature: Annotated[float | None, Setting(
         "Sampling temperature of every role.", Panel.MODEL,

@@ -72,7 +72,7 @@ class RunOptions(TypedDict, total=False):
     that need less than one CPU share a process."""
     structure: Structure
     """How JSON is requested from models: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
-    call; prompted: in the prompt; grammar: for llama.cpp. With choices, no change to or from grammar is possible
+    call; prompted: in the prompt; grammar: for llama.cpp. If tasks have choices, `grammar` cannot be set or replaced
     after the first stored attempt."""
     temperature: float | None
     """Sampling temperature of every role. None (Python only): the provider's default."""
@@ -154,7 +154,7 @@ class ResumeOptions(TypedDict, total=False):
     that need less than one CPU share a process."""
     structure: Structure | None
     """How JSON is requested from models: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
-    call; prompted: in the prompt; grammar: for llama.cpp. With choices, no change to or from grammar is possible
+    call; prompted: in the prompt; grammar: for llama.cpp. If tasks have choices, `grammar` cannot be set or replaced
     after the first stored attempt."""
     temperature: float | None
     """Sampling temperature of every role. None (Python only): the provider's default."""

@@ -462,8 +462,8 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
     """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
     numbers of steps and versions.
 
-    The scores come from the last report if the report is about the requested version, or if both versions are copies of
-    the same version. Otherwise `scores` is empty.
+    The scores come from the last report if the report is about the requested version, or about a version with the same
+    content (by rollbacks). Otherwise `scores` is empty.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False

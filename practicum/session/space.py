@@ -425,9 +425,10 @@ class Space(Opened):
         also learn from the query, as one more step of the run.
 
         `target` is the right answer, for learning. The feedback is a score if `target` is passed or the scorer needs no
-        target, and otherwise a judge's verdict. `watch` receives calls and waits, and `began` if the run learns; after
-        a stop, no call of the same query is paid for twice. Raises UsageError before the first model call for invalid
-        arguments, and ProviderError if the agent gives no answer.
+        target, and otherwise a judge's verdict. `watch` receives the model calls and the waits for retries. If the run
+        learns, `watch` also receives the beginning of the step (`Watch.began`). After a stop, repeat the query: no call
+        is paid for twice. Raises UsageError before the first model call for invalid arguments, and ProviderError if the
+        agent gives no answer.
         """
         reader = self._reader()
         text, target = reader.redacted((_checked(query), target))

@@ -7,6 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+from refusals import refused
 
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
@@ -55,3 +56,15 @@ def test_spent_and_reserved_never_exceed_the_limits(
     assert budget.reserved.calls == budget.reserved.tokens == 0
     if most_calls is None and most_tokens is None:
         assert all(done)
+
+
+def test_a_budget_in_dollars_stops_after_a_call_of_unknown_price() -> None:
+    async def work() -> None:
+        budget = Budget(BudgetLimits(usd=1.0))
+        for usd in (0.1, None):
+            await budget.reserve(Need(1, 9, 0.2))
+            budget.settle(Need(1, 9, 0.2), Usage(1, 5, 4, 0, usd))
+        with refused("budget.spent"):
+            await budget.reserve(Need(1, 9, 0.2))
+
+    asyncio.run(work())

@@ -1,4 +1,4 @@
-"""Index of a run in files (see `index`), behind the interface that `StoredSearch` uses (see `stored`)."""
+"""Backend of `stored.StoredSearch` that keeps the index of a run (`index.Index`) in files."""
 
 from __future__ import annotations
 
