@@ -17,7 +17,7 @@ from profiles import examples
 from runs import OPS, indoors, make_lessons, random_curator, spelled
 
 from practicum.core.context import ApplyResult, Context, initial_context
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote, changed_entries
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.run import Run
 from practicum.methods.blocks.curate import Curator, left_out
@@ -218,3 +218,9 @@ def test_combined_deltas_do_not_undo_earlier_ones(groups: list[list[Edit]]) -> N
                 assert edit.lessons[0] in applied_edits
                 mine |= ids
         done |= mine
+
+
+def test_an_entry_that_the_delta_deletes_covers_no_lesson() -> None:
+    edits = Update("e0", "x", lessons=("l1",)), Update("e1", "y", lessons=("l2",)), Vote("e0", 1, lessons=("l3",))
+    resolutions = tuple(Resolution(lesson, entry, "covered") for lesson, entry in (("l4", "e1"), ("l5", "e0")))
+    assert Delta((*edits, Delete("e1", lessons=("l6",))), resolutions).covered == {"l1", "l5"}

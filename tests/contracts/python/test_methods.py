@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from profiles import cases
 from python_kit import LEARNED, TEST, Seen, learned, refused, resumed
-from python_roles import OTHER, Rule, knowing, model, reflecting, remembering, varying
-from python_tasks import lesson
+from python_roles import OTHER, Rule, ignorant, knowing, model, reflecting, remembering, varying
+from python_tasks import lesson, messages, number
 
 import practicum
 from practicum import methods
@@ -246,3 +246,11 @@ def test_a_method_refuses_settings_that_do_not_suit(tmp_path: Path, name: str, h
         learned(tmp_path, LEARNED, played, name, **how)
     assert played.calls == []
     assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_answer_without_a_right_one_is_not_shown_again(tmp_path: Path) -> None:
+    played = model(agent=ignorant, judge=lambda call: {"right": number(call) == 1, "reason": "So it is."})
+    learned(tmp_path, messages(0, 1, 2), played, "episodes", labels=False, judged=True)
+    shown = [[turn.user for turn in call.prompt.turns] for call in played.calls if call.role == "agent"]
+    assert [len(turns) for turns in shown] == [0, 1, 1]
+    assert all("Message 1:" in turn for turns in shown for turn in turns)
