@@ -21,7 +21,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import practicum.methods
 from practicum.agents.team import load_team
-from practicum.cli.inputs import config_values, names, pairs, read_sections
 from practicum.core import playbook
 from practicum.core.bounded import Output
 from practicum.core.edits import Delta
@@ -29,9 +28,8 @@ from practicum.core.errors import PracticumError
 from practicum.core.types import Task
 from practicum.models.objects import read_object
 from practicum.session import memories
-from practicum.session.config import Config
 from practicum.tasks.formats import FORMATS, as_json_lines, convert
-from practicum.tasks.load import load_tasks, parse_fields
+from practicum.tasks.load import load_tasks
 from practicum.tasks.traces import load_traces
 
 
@@ -260,17 +258,6 @@ def replies(text: str) -> None:
             read_object(form, f"Sure:\n{text}")
 
 
-@given(st.text(max_size=60) | MARKDOWN | st.sampled_from(["a: b, c", "a,b,c", "input=x,target=y"]))
-def options(text: str) -> None:
-    for reader in (
-        lambda: read_sections(text.replace("\0", "")), lambda: names(text, "--x"), lambda: pairs([text], "--set"),
-        lambda: parse_fields(text), lambda: config_values({"sections": text.replace("\0", ""), "choices": text}),
-        lambda: Config(sections=text), lambda: Config(sections={text: text}),  # type: ignore[arg-type]
-    ):  # fmt: skip
-        with suppress(PracticumError, ValidationError):
-            reader()
-
-
 @given(
     shaped(agents=VALUES, links=VALUES)
     | shaped(nodes=VALUES, links=VALUES)
@@ -281,4 +268,4 @@ def teams(value: dict[str, Any]) -> None:
         load_team(value)
 
 
-PROPERTIES = (tasks, datasets, traces, playbooks, hand_written, replies, options, teams)
+PROPERTIES = (tasks, datasets, traces, playbooks, hand_written, replies, teams)
