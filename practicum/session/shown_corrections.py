@@ -217,7 +217,7 @@ class Corrections:
     def reconsider(self, pieces: frozenset[int]) -> None:
         """Derive the questions of unsettled corrections again, because a new message may show more clearly which part
         of a request is the question. `pieces` are the pieces of the new message. Corrections without any of these
-        pieces are left as they are."""
+        pieces are left unchanged."""
         shared = [number for number, own in self._unsettled.items() if not own.isdisjoint(pieces)]
         old = [self._live[number] for number in shared]
         new = [self._settled(each) for each in old]
