@@ -197,3 +197,9 @@ def test_requests_of_a_new_kind_and_entries_that_fit_less_well_raise_an_alarm() 
     fitting = [(0.0, float(rng.uniform(0.6, 0.9))) for _ in range(1_000)]
     assert alarms_of(fitting) == []
     assert alarms_of([*fitting, *((0.0, float(rng.uniform(0.1, 0.4))) for _ in range(100))]) == ["retrieval"]
+
+
+def test_kinds_of_tasks_share_the_error_with_the_test_on_all_tasks() -> None:
+    plain, strata = CanaryTest(0, 0.05), CanaryTest(4, 0.05)
+    assert (plain.all.worse.goal, strata.all.worse.goal) == (20, 40)
+    assert [arms.worse.goal for arms in strata.kinds] == [160] * 4

@@ -14,7 +14,7 @@ from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.flight import FLIGHT_FILE
-from practicum.store.journal import Journal, JournalRow, digest
+from practicum.store.journal import NOTE_ROLE, Journal, JournalRow, Outage, digest
 
 PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
 
@@ -124,3 +124,10 @@ def test_a_run_with_a_damaged_file_opens(tmp_path: Path) -> None:
         (tmp_path / FLIGHT_FILE).write_bytes(data)
         opened(tmp_path).close()
         assert spent(tmp_path).tokens >= 0
+
+
+def test_an_outage_covers_the_effects_before_it_at_and_below_its_places() -> None:
+    outage = Outage(5, ("step 1",), ())
+    places = ("step 1", "agent", 4), ("step 1/a", "agent", 4), ("step 1/a", "agent", 6), ("step 1/a", NOTE_ROLE, 4)
+    rows = [JournalRow(place, role, "", "", number=n) for place, role, n in (*places, ("step 10", "agent", 4))]
+    assert [outage.covers(row) for row in rows] == [True, True, False, False, False]
