@@ -17,7 +17,6 @@ def waiting(review: Review, edit: type[Edit], **fields: object) -> set[Trust]:
 
 
 WAITING: dict[Review, set[Trust]] = {"none": set(), "foreign": {*LEVELS} - {"own"}, "all": {*LEVELS}}
-"""The trust levels from which a text waits, by the setting of the review."""
 
 
 @pytest.mark.parametrize("review", WAITING)
@@ -25,5 +24,4 @@ def test_text_waits_by_its_trust_and_votes_wait_if_strangers_decide_the_outcome(
     assert waiting(review, Add) == WAITING[review]
     for counter in ("helpful", "harmful"):
         assert waiting(review, Vote, **{counter: 1}) == (set() if review == "none" else {"user", "foreign"})
-    # A use is not a verdict.
     assert waiting(review, Vote, uses=1) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
@@ -14,10 +15,9 @@ import pytest
 import scripts
 from helpers import client, make_tasks
 from refusals import refused
-from scripts import Learned, added, scripted
+from scripts import Learned, added, scripted, shape
 from sites import Reader, read, site, wrong_at_first
 from starlette.testclient import TestClient
-from teams import team
 
 import practicum
 from practicum.agents.team import make_team
@@ -232,6 +232,33 @@ def test_a_damaged_space_shows_its_readable_parts_and_names_the_others(
 
 def count(page: Reader, kind: str) -> int:
     return sum(kind in (attrs.get("class") or "").split() for _, attrs in page.tags)
+
+
+def team(call: Call) -> str:
+    """A team of agents and its judge. Messages with odd numbers have two parts."""
+    answer = _step(call)
+    return answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def _step(call: Call) -> str | dict[str, Any]:
+    user = call.prompt.user
+    n = int(re.findall(r"Message (\d+)", user)[0])
+    match shape(call):
+        case "Ability":
+            return {"reason": "so", "alone": n % 2 == 0}
+        case "Plan":
+            halves = [f"first half of Message {n}", f"second half of Message {n}"]
+            return {"parts": [{"text": halves[0], "needs": []}, {"text": halves[1], "needs": [1]}]}
+        case "Answered":
+            return {"solution": f"{'better' if '# What is said of it' in user else 'poor'} of Message {n}"}
+        case "Critique":
+            # The first half has to be done again; the second is good.
+            part = user.partition("# A part of it")[2]
+            return {"feedback": "say more", "adequate": "second half" in part or "better" in part}
+        case "Quality":
+            return {"reason": "", "points": 9 if "better" in user.partition("# Its solution")[2] else 5}
+        case _:
+            return f"word{n}"
 
 
 def test_the_page_shows_the_network_its_steps_in_order_and_rewards_if_it_was_learned_from(tmp_path: Path) -> None:
