@@ -163,11 +163,17 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: 
 
         def change(at: Transaction) -> None:
             add_version(at, before, outcome.context, outcome.applied, "edited")
-            if show_at_once(at, outcome.context.version, BY_HAND):
-                at.put(schema.names, {"name": EDITED, "version": outcome.context.version})
+            show_by_hand(at, outcome.context.version, BY_HAND)
 
         store.change(change)
     return outcome
+
+
+def show_by_hand(at: Transaction, version: int, reason: str) -> None:
+    """Make a version that a person made live, for all sessions of a served space. No session stays on an earlier
+    version."""
+    if show_at_once(at, version, reason):
+        at.put(schema.names, {"name": EDITED, "version": version})
 
 
 def show_at_once(at: Transaction, version: int, reason: str = "") -> bool:
@@ -211,7 +217,10 @@ def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
         change_run(at, learning="rolled back")
         if by_hand and (tried := under_way(at)) is not None:
             end_rollout(at, Rollout.stored(tried).row(TAKEN_BACK, "by hand"))
-        show_at_once(at, rolled_back.version, f"as version {version}, by hand" if by_hand else "")
+        if by_hand:
+            show_by_hand(at, rolled_back.version, f"as version {version}, by hand")
+        else:
+            show_at_once(at, rolled_back.version)
 
     store.change(change)
     return rolled_back.version

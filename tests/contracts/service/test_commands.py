@@ -38,6 +38,13 @@ def test_an_edit_a_rollback_and_a_name_are_live_at_once_and_are_not_tried(
     until(lambda: space.health()["version"] == version)
     assert space.entries() == []
     assert [one["state"] for one in space.rollouts()] == ["promoted"] * 3
+    # A rollback to a later version moves the sessions of an earlier one too.
+    one, two, _ = (edited(folder, tmp_path, f"Ibises are {word}.") for word in ("cards", "birds", "far"))
+    run_json("space", "name", folder, "live", one)
+    until(lambda: space.in_session("s").ask().version == one)
+    version = run_json("space", "rollback", folder, two, "--yes")["version"]
+    until(lambda: space.health()["version"] == version)
+    assert space.in_session("s").ask("And now?").version == version
 
 
 def test_reviews_user_data_and_keys_are_changed_at_an_address(locked: Client) -> None:
