@@ -263,7 +263,7 @@ class Learner(threading.Thread):
         if space.last != space.live:
             if not self._decided(space):
                 # The version was learned before this start of the service, approved in a review, or edited by a person.
-                await self._test(space, store, space.last)
+                await self._test(space, store, space.last, ())
                 return
             roll_back(store, space.live, by_hand=False)
             space.read_versions()
@@ -301,7 +301,7 @@ class Learner(threading.Thread):
         if space.live != began:
             self._drop_version(space, store, waiting)
         elif space.last != space.live:
-            await self._test(space, store, space.last)
+            await self._test(space, store, space.last, waiting)
 
     @property
     def _models(self) -> dict[str, str]:
@@ -346,7 +346,8 @@ class Learner(threading.Thread):
     def _drop_version(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
         """Drop a version that was learned while a person made another version live. The dropped version is based on a
         version that is no longer live. The outcomes of the round (`ids`) are learned from again."""
-        o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not run"}, np.zeros((0, 1)))
+        o = schema.outcomes
+        dropped = self._rollout(space, space.live, space.last, {"gate": "not run"}, np.zeros((0, 1)))
         row = dropped.row(DROPPED, "another version was made live by hand during the round")
 
         def wait_again(at: Transaction) -> None:
@@ -360,8 +361,9 @@ class Learner(threading.Thread):
 
     # A candidate
 
-    async def _test(self, space: ServedSpace, store: Store, version: int) -> None:
-        """Test a version on held-out requests, then show it to a share of the sessions."""
+    async def _test(self, space: ServedSpace, store: Store, version: int, ids: Sequence[str]) -> None:
+        """Test a version, learned from the outcomes `ids` of this round, on held-out requests, then show the version to
+        a share of the sessions."""
         service, settings = self.service, self.service.settings
         base = space.live
         old, new = read_context(store, base), read_context(store, version)
@@ -373,7 +375,7 @@ class Learner(threading.Thread):
             del evidence["differences"]
         elif old.digest != new.digest:
             evidence = {"gate": f"not run: {len(tasks)} of {GATE_LEAST} held-out requests with a right answer"}
-        rollout = self._rollout(space, version, evidence, await self._vectors(space))
+        rollout = self._rollout(space, base, version, evidence, await self._vectors(space))
         reason = ""
         if evidence["gate"] == "dropped":
             reason = f"worse on {evidence['tasks']} held-out requests ({100 * evidence['mean']:+.1f} points)"
@@ -385,15 +387,19 @@ class Learner(threading.Thread):
                 service.call_soon(self._notify(space, alarm))
             return
         if not service.call_soon(service.rollouts.begin(space, rollout)):
+            if space.live != base:
+                self._drop_version(space, store, ids)
             return
         if old.digest == new.digest or not settings.canary:
             reason = f"same content as version {base}" if old.digest == new.digest else "the canary is turned off"
             service.call_soon(service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
 
-    def _rollout(self, space: ServedSpace, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
+    def _rollout(
+        self, space: ServedSpace, base: int, version: int, evidence: dict[str, Any], vectors: np.ndarray
+    ) -> Rollout:
         settings = self.service.settings
         number = space.store.change(partial(next_number, table=schema.rollouts))
-        return Rollout.begin(number, version, space.live, settings.canary, settings.canary_length, vectors, evidence)
+        return Rollout.begin(number, version, base, settings.canary, settings.canary_length, vectors, evidence)
 
     def _held_out(self, space: ServedSpace) -> list[Task]:
         o, i, store = schema.outcomes, schema.interactions, space.store

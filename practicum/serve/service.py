@@ -245,7 +245,7 @@ class Service:
         waiting = space.store.select(func.count(o.c.id), func.min(o.c.at)).where(o.c.state == WAITING)
         ((number, since),) = await asyncio.to_thread(self.database.rows, waiting)
         # Keep the longer waiting time, because a clock may have been set back.
-        began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
+        began = time.monotonic() - (max(time.time() - since, 0.0) if number else 0.0)
         space.waiting_since = min(began, space.waiting_since) if space.waiting else began
         space.waiting = number
         await self.rollouts.count_scores(space)

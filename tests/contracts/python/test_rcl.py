@@ -106,6 +106,17 @@ def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -
     assert sorted(seen.texts) == [lesson(0), lesson(1)]
 
 
+def test_a_task_that_another_attempt_solved_is_not_intractable(tmp_path: Path) -> None:
+    def sometimes(call: Any) -> Any:
+        return (varying if number(call) == 1 else ignorant)(call)
+
+    seen = primitive(tmp_path, 2, {"group": 2}, "rcl", rules={"agent": sometimes}, profile="small")
+    # Only a small model is limited to what is possible.
+    possible = {number(call): call.schema["properties"]["attribution"]["enum"] for call in seen.calls("reflector")
+                if asks(call, "attribution")}  # fmt: skip
+    assert possible == {0: ["actionable_gap", "intractable"], 1: ["actionable_gap", "execution_variance"]}
+
+
 @pytest.mark.parametrize(
     ("attribution", "counter", "gated", "lessons"),
     [

@@ -103,6 +103,25 @@ def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, mo
 
 
 @slow
+def test_a_version_is_dropped_if_another_version_is_made_live_during_its_test(locked: Client, model: Model) -> None:
+    word = unique("gate")
+    locked.add_entry("A rule.")
+
+    def answer(body: dict[str, Any]) -> str:
+        if locked.health()["version"] == before["version"]:
+            locked.post("/v1/rollback", version=0)
+        return "I do not know"
+
+    locked.teach_to_try(word)
+    before = locked.health()
+    model.answers[word] = answer
+    locked.post("/v1/learn")
+    until(lambda: locked.rollouts()[0]["state"] == "dropped", "the end of the test")
+    assert locked.health()["waiting"] == before["waiting"]
+    assert set(seen(locked)) == {0}
+
+
+@slow
 def test_without_a_canary_and_held_out_requests_no_version_becomes_live(model: Model, tmp_path: Path) -> None:
     with serving_here(model, tmp_path / "store", *LEARNING, "--canary", 0) as service:
         service.client.teach(6)

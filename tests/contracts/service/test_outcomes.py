@@ -155,6 +155,10 @@ def test_a_correction_holds_for_its_question_in_other_words_until_a_later_one_re
         assert "team one of this" not in shown
     replaced = space.get("/v1/corrections", state="replaced")["corrections"]
     assert [one["target"] for one in replaced] == ["team one of this"]
+    # A right answer that is only commented on confirms the correction in other words.
+    model.answers["team two"] = "Team two."
+    space.report(space.ask(), score=0.5, target="team two", comment="Write a sentence.")
+    assert space.get("/v1/corrections", state="live")["total"] == 3
 
 
 def test_at_most_four_corrections_are_shown_and_the_nearest_is_last(space: Client) -> None:
