@@ -182,8 +182,8 @@ class _Filler:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A deviation from the usual answer: an error (`status` to `parameters`), or changes of the answer (`message` to
-    `choices`).
+    """A deviation from the usual answer: an error (fields `status` to `parameters`), or changes of the answer (fields
+    `message` to `choices`).
 
     A behaviour without an error and without changes affects the connection, and is implemented in `SimulatedServer`. In
     texts, {text}, {half} and {reversed} are replaced by the text of the answer, the first half of this text, and the
@@ -286,7 +286,7 @@ _ASKS = {
     _RESPONSES: ("input", "instructions", "text", "tools", "tool_choice"),
     _MESSAGES: ("messages", "system", "tools", "tool_choice"),
 }
-"""Fields of a request that determine its answer. The first is required."""
+"""Path → fields of a request that determine the answer to the request. The first field is required."""
 _ANTHROPIC_ERRORS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
     500: "api_error",
@@ -331,8 +331,9 @@ def _called(body: Body) -> Iterator[str]:
 
 
 def _forced_tool(body: Body) -> str | None:
-    """Return the tool that the request forces the model to call; None if it forces no tool. If the request does not
-    name the tool, it is the first tool not called yet, or the last tool if all were called."""
+    """Return the tool that the request forces the model to call; None if it forces no tool. If the request forces a
+    call without naming the tool, the first tool that was not called yet is returned, or the last tool if all tools were
+    called."""
     tools, choice = _tools(body), body.get("tool_choice")
     if isinstance(choice, dict):
         name = choice.get("function", choice).get("name")

@@ -70,8 +70,8 @@ def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
 
 
 def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the first occurrence of each label: the label, the start of its line, and the start of the text after
-    it."""
+    """Yield the first occurrence of each label: the label, the start of the line with the label, and the start of the
+    text after the label."""
     seen: set[str] = set()
     for match in pattern.finditer(text):
         label = match[1].capitalize()
@@ -97,7 +97,7 @@ def parts_report(parts: Mapping[str, str]) -> Any:
 
 def read_citations(ids: Iterable[str], view: View) -> dict[str, Any]:
     """Return the fields of a trace about cited entries: the cited ids that are in the view (`used`), and the number of
-    cited ids that are not (`unknown`)."""
+    cited ids that are not in the view (`unknown`)."""
     distinct = dict.fromkeys(ids)
     used = tuple(id for id in distinct if id in view.ids)
     return {"used": used, "unknown": len(distinct) - len(used)}

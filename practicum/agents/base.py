@@ -17,8 +17,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class AgentRun(Protocol):
-    """Part of `engine.run.Run` that agents use. `place` identifies the attempt and is an idempotency key: an attempt
-    that is repeated after a crash has the same place."""
+    """Part of `engine.run.Run` that agents use. `place` identifies the attempt and is an idempotency key: if an attempt
+    is repeated after a crash, the repeated attempt has the place of the first attempt."""
 
     @property
     def place(self) -> str: ...
@@ -31,11 +31,11 @@ class AgentRun(Protocol):
         """Return the estimated maximum number of tokens in a prompt to the model of this role."""
 
     def at(self, name: str) -> Self:
-        """Return the run at the place `name` below this place."""
+        """Return a run whose place is `name` below the place of this run."""
 
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: dict[str, Any] | None = None) -> M:
-        """Call a model and return its answer as an object of `schema`. `form` replaces the JSON schema sent to the
-        model."""
+        """Call a model and return its answer as an object of `schema`. `form`: JSON schema that is sent to the model in
+        place of the schema of `schema`."""
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
         """Call a model and return its answer as text. The answer is one of `choices` if the server can enforce
@@ -43,7 +43,8 @@ class AgentRun(Protocol):
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """Perform an action on the outside world, journal its result, and return the result as a JSON value. A resume
-        performs the action again, but returns the journaled result."""
+        performs the action again, because the state of the outside world may exist only in memory, but returns the
+        journaled result."""
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """Make a decision, journal it, and return it as a JSON value. A resume returns the journaled decision."""

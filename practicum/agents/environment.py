@@ -1,4 +1,5 @@
-"""Environment of an agent with tools: the tools of one attempt, and the state of the environment after the attempt.
+"""Environment of an agent with tools. An environment is opened for one attempt: it has the tools that the agent may
+call, and a state that a scorer may read after the attempt.
 
 The user passes a source: a list of tools, or a function that makes the environment. Such a function is called with the
 task once per attempt. It returns a list of tools, or an object with `tools` and, if a scorer should see the state of
@@ -172,5 +173,5 @@ def _in_thread(tool: Callable[..., Any], code: UserCode) -> Callable[..., Awaita
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode. File names that a tool reads may contain some."""
+    """Replace lone surrogates, which UTF-8 cannot encode. File names that a tool reads may contain lone surrogates."""
     return text.encode("utf-8", "replace").decode()

@@ -40,9 +40,9 @@ class CommandAgent:
     error quotes the last line of the program's standard error.
 
     The program reads a JSON object with "task" (its id and input), "context", "instructions" and "place", which is an
-    idempotency key: an attempt that is repeated after a crash has the same place. If the object has "annotated", the
-    answer should have "doubts" and "missing"; if the object has "noting", the answer should have a "note". See
-    `read_answer` for the format of the printed answer.
+    idempotency key: if an attempt is repeated after a crash, the repeated attempt has the place of the first attempt.
+    If the object has "annotated", the answer should have "doubts" and "missing"; if the object has "noting", the answer
+    should have a "note". See `read_answer` for the format of the printed answer.
     """
 
     command: str
@@ -168,7 +168,8 @@ class FunctionAgent:
     `fn` gets the task's input and the context as text. It also gets each of the following arguments for which it has a
     parameter with the same name:
 
-    - `place`: an idempotency key. An attempt that is repeated after a crash has the same place.
+    - `place`: an idempotency key. If an attempt is repeated after a crash, the repeated attempt has the place of the
+      first attempt.
     - `annotated`: whether the answer should have "doubts" and "missing".
     - `noting`: whether the answer should have a "note".
     - `instructions`: the run's instructions. Not passed if the run has no instructions.

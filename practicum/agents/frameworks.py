@@ -266,7 +266,8 @@ def _instructions(context: str, own: str | None = None) -> str:
 def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
     """Convert an output to the mapping that `read_answer` reads; None if the output has no answer. If the output has a
     field `answer`, its fields are read (see _FIELDS). Any other output is the answer itself, as JSON unless it is a
-    text. `used` is the list in the output; without this list, the entries whose [id] the agent wrote."""
+    text. The value of `used` is the list `used` of the output or, without this list, the ids of the shown entries that
+    the agent cited as [id]."""
     from pydantic_core import to_jsonable_python
 
     value = to_jsonable_python(output, fallback=str)

@@ -1,12 +1,13 @@
 """The guard of an agent's tools: it detects calls whose arguments come only from untrusted entries.
 
-Every entry has the trust level of its origin. The guard holds a call if an argument contains text of an entry below the
-level `own`, and no trusted text contains that text. Trusted texts are the task, the instructions, the manual of the
-tools, entries with the level `own`, and the results of tools in this attempt. An argument contains text of an entry if
-both have the same five consecutive words, or the same quotation, address, code or long number (as in `core.shingles`).
-An argument that is completely contained in the entry also matches if it has at least four letters or digits, or at
-least two if the entry has it in quotes. Single words and names inside a longer argument do not match, because an
-argument in SQL or code shares words with any note on the same subject.
+Every entry has the trust level of its origin. The guard holds a call, which is then refused or needs approval, if an
+argument contains text of an entry below the level `own`, and no trusted text contains that text. Trusted texts are the
+task, the instructions, the manual of the tools, entries with the level `own`, and the results of tools in this attempt.
+An argument contains text of an entry if the argument and the entry have five consecutive words in common, or a
+quotation, an address, a code or a long number (as in `core.shingles`). An argument that is completely contained in the
+entry also matches if it has at least four letters or digits, or at least two if the entry has the argument in quotes.
+Single words and names inside a longer argument do not match, because an argument in SQL or code shares words with any
+note on the same subject.
 
 The guard does not detect text that the model rewrote, encoded or composed. It also does not detect that an untrusted
 entry chose the tool, if the arguments have another origin.
@@ -88,8 +89,8 @@ class Guard:
         self._trusted.append(observation)
 
     def held(self, tool: str, arguments: Any) -> GuardedCall | None:
-        """Return the call as a GuardedCall if it must be held: its arguments have text that only entries below `own`
-        contain. Return None if the call may be made."""
+        """Return the call as a GuardedCall if it must be held: its arguments have text that only entries below the
+        level `own` contain. Return None if the call may be made."""
         values = [tool, *_leaves(arguments)]
         matches = {entry.id: (entry, texts) for entry in self._below if (texts := self._untrusted(values, entry))}
         if not matches:

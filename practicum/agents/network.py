@@ -36,8 +36,9 @@ FAILURES = (AgentError, OutputError, ProviderError)
 class Question:
     """Question to one agent. `kind`: kind of step. `state`: the text that the agent works on. `task`: id of the
     (sub)task: "" is the whole task, "2" the second part of the whole task, "2.1" the first part of part 2. `again`: ids
-    of this part and of the parts that contain it, only those on which a second agent works because the first agent
-    failed. `colleagues`: agents that may get parts if the question asks for a plan."""
+    of the (sub)tasks on which a second agent works because the first agent failed. Only this (sub)task and the parts
+    that contain this (sub)task are included. `colleagues`: agents that may get parts if the question asks for a
+    plan."""
 
     kind: Kind
     agent: str
@@ -115,7 +116,8 @@ class Solution:
 @dataclass(frozen=True)
 class Network(Generic[R]):
     """Solver of tasks with a team. `depth`: maximum levels of decomposition. `rounds`: maximum rounds of critique of a
-    part. An agent only hands parts to neighbours that have not divided the task before, which prevents cycles."""
+    part. To prevent cycles, an agent only hands parts to neighbours that have not divided the task before (see
+    `Assignment.above`)."""
 
     team: AgentTeam
     decide: Callable[[Question, R], Awaitable[StepOutput]]
@@ -153,8 +155,8 @@ class Network(Generic[R]):
     async def _divide(
         self, whole: Assignment, parts: Sequence[TaskPart], helpers: Sequence[str], moves: list[Move], run: R
     ) -> Solution:
-        """Solve all parts concurrently, each after the parts it needs, then aggregate the results. If the agent of a
-        part fails, the next agent in `helpers` tries the part once."""
+        """Solve all parts concurrently, but start a part only after the parts whose results it needs. Then aggregate
+        the results. If the agent of a part fails, the next agent in `helpers` tries the part once."""
         loop = asyncio.get_running_loop()
         solved: list[asyncio.Future[Solution]] = [loop.create_future() for _ in parts]
 

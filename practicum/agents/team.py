@@ -57,7 +57,7 @@ class AgentTeam:
         for one, other in self.edges:
             if missing := {one, other} - {*names}:
                 raise UsageError(
-                    "team.invalid", f"the team has a link to {min(missing)!r}, which is not one of its agents"
+                    "team.invalid", f"the team has a link to {min(missing)!r}, which is not an agent of the team"
                 )
         parts = sorted(map(sorted, components(self.links)))
         if len(parts) > 1:
@@ -165,7 +165,9 @@ def _from_json(value: Any) -> AgentTeam:
         if unknown := {*agent} - {"name", "role", "model"}:
             raise ValueError(f"agent {agent.get('name')!r} has an unknown field {min(unknown)!r}")
         if not all(isinstance(value, str) for value in agent.values()) or not _is_name(agent["name"]):
-            raise ValueError(f"agent {agent.get('name')!r}: name, role and model must be texts, the name one line")
+            raise ValueError(
+                f"agent {agent.get('name')!r}: name, role and model must be texts, and the name must be one line"
+            )
         members.append(TeamMember(**agent))
     links = [(str(a), str(b)) for a, b in value.get("links", [])]
     return AgentTeam(tuple(members), frozenset((min(a, b), max(a, b)) for a, b in links if a != b))

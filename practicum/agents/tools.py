@@ -211,8 +211,8 @@ def _without(schema: dict[str, Any], tools: set[str]) -> dict[str, Any]:
 
 
 def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of `{name: arguments}`. A schema that refers to itself cannot be inlined and becomes any
-    object."""
+    """Return the schema of `{name: arguments}`. A schema of arguments that refers to itself cannot be inlined, and is
+    replaced by a schema that accepts every object."""
     from pydantic_ai.profiles import InlineDefsJsonSchemaTransformer
 
     arguments = InlineDefsJsonSchemaTransformer(schema).walk()
@@ -246,7 +246,7 @@ def _for_small_models(schema: Any) -> Any:
 
 
 def _may_be_null(schema: dict[str, Any]) -> bool:
-    """Return whether an argument may be null, and null means the same as omitting the argument."""
+    """Return whether null is a valid value of an argument and means the same as omitting the argument."""
     return {"type": "null"} in schema.get("anyOf", ()) and schema.get("default", "") is None
 
 

@@ -41,8 +41,8 @@ class UserCode:
             raise AgentError("agent.failed", f"{self.name} raised {type(error).__name__}: {error}") from error
 
     async def enter(self, value: Any, stack: AsyncExitStack) -> Any:
-        """Enter a value that is a context manager, have the stack exit it, and return the result of entering. Return
-        any other value unchanged."""
+        """Enter a value that is a context manager, and return the result of entering. The stack exits the context
+        manager when the stack is closed. Return any other value unchanged."""
         for enter, leave in (("__aenter__", "__aexit__"), ("__enter__", "__exit__")):
             if hasattr(value, enter):
                 entered = await self.call(getattr(value, enter))

@@ -61,7 +61,7 @@ def _caption(fit: DelayFit) -> str:
         return chosen
     steepest, here = (fit.alpha * fit.curve(b) / b for b in (fit.b_min, fit.chosen))
     return (
-        f"{chosen} By the fitted law, one more task per batch shortens an epoch by {seconds(steepest)} at {fit.b_min}, "
-        f"and by {seconds(here)} at {fit.chosen} ({here / steepest:.1%} of the gain at {fit.b_min}; "
-        f"the threshold τ is {fit.tau:.1%})."
+        f"{chosen} By the fitted law, one more task per batch shortens an epoch by {seconds(steepest)} at batch size "
+        f"{fit.b_min}, and by {seconds(here)} at batch size {fit.chosen} ({here / steepest:.1%} of the gain "
+        f"at {fit.b_min}; the threshold τ is {fit.tau:.1%})."
     )

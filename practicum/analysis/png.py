@@ -1,4 +1,4 @@
-"""Helpers of all plots: palette, style of figures and axes, and PNG files drawn without a display."""
+"""Helpers for all plots: the palette, the style of figures and axes, and the drawing of PNG files without a display."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def missing_package() -> str:
 
 
 def require_package() -> None:
-    """Raise UsageError if matplotlib is not installed. Commands with a plot check this before they start."""
+    """Raise UsageError if matplotlib is not installed. Commands that draw a plot call this function before they start
+    their work."""
     if missing := missing_package():
         raise UsageError("extra.missing", missing)
 
@@ -76,7 +77,7 @@ def plain(axes: Axes, grid: Literal["x", "y", "both"] = "y", labelsize: float = 
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Choose a readable unit for times up to `seconds`: its name, and its length (s)."""
+    """Choose a readable unit for times up to `seconds`. Return the name and the length (s) of the unit."""
     return next((u for u in (("hours", 3600.0), ("minutes", 60.0)) if seconds >= 2 * u[1]), ("seconds", 1.0))
 
 

@@ -68,8 +68,8 @@ def count_facts(facts: Sequence[Fact], texts: Iterable[str]) -> FactCount:
     """Count the facts that the texts of entries state. A fact is readable if a text pairs the key of the fact with the
     value of the fact.
 
-    If a text has several values, a key is paired with the first value after it, or else with the last value before it.
-    So a rule that lists many names and then many numbers states almost none of the facts.
+    If a text has several values, a key is paired with the first value after the key or, without such a value, with the
+    last value of the text. So a rule that lists many names and then many numbers states almost none of the facts.
     """
     values = {fact.value for fact in facts}
     keys = {fact.key.casefold(): fact.key for fact in facts}

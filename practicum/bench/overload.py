@@ -84,9 +84,9 @@ class OverloadPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadRow(Usage):
-    """Result of one method with n lessons, and the usage of its run. `readable` and `wrong`: shares of the facts (see
-    `facts.FactCount`). `wall_s`: wall time (s), None if a step was interrupted. `by_code`: number of lessons that the
-    curator ignored and practicum added."""
+    """Result of one method with n lessons, and the usage of its run. `readable` and `wrong`: shares among all facts
+    (see `facts.FactCount`). `wall_s`: wall time (s), None if a step was interrupted. `by_code`: number of lessons that
+    the curator ignored and practicum added as entries."""
 
     n: int
     method: str
@@ -172,7 +172,7 @@ async def _measure(
 
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
     """Return the state of the run in a folder, or None without a run. Raise UsageError if the settings or lessons of
-    the run differ from these."""
+    the run differ from `config` or `splits`."""
     if not is_run(folder):
         return None
     with Store.read(folder) as store:
@@ -192,7 +192,7 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
 
 
 async def _lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return the input of each task as its lesson."""
+    """Return a lesson for each attempt: the input of the task, which states a fact."""
     return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in attempts]
 
 
@@ -221,7 +221,7 @@ async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Cl
     with start_process(overloaded_curator.MODULE, **overloaded_curator.LATENCIES) as server:
         try:
             simulated = cast(ProviderClient, models.open(f"{server.url}#sim"))
-            # The name must not depend on the server's port, so that a resumed run finds its answers.
+            # The name must not depend on the server's port, so that a resumed run finds the answers in its journal.
             simulated.name = SIMULATED
             # Make a first call before the clock starts: it connects and imports modules.
             await simulated.complete("curator", Prompt("", "Insight 1: -"), Changes.model_json_schema(), CallOptions())

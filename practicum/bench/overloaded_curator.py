@@ -1,9 +1,10 @@
 """A simulated curator that many lessons overload: it keeps about half of the lessons of a call, at most eight, and
 ignores the others (Combee, section 2.2).
 
-The kept lessons look random but are a function of the prompt. Combee joins the proposals of level 1 in a call of level
-2. This call is overloaded too, so the simulation cannot evaluate the paper's join. `respond` answers calls of a
-scripted model in this process; `python -m practicum.bench.overloaded_curator` starts a server with the same answers."""
+The choice of kept lessons looks random but is a function of the prompt. In the paper's form, Combee joins the proposals
+of level 1 in a call of level 2. The call of level 2 is overloaded too, so the simulation cannot evaluate the paper's
+join. `respond` answers calls of a scripted model in this process; `python -m practicum.bench.overloaded_curator` starts
+a server with the same answers."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LOOKS: Mapping[str, tuple[str, str, str, str]] = {
     "summarized": ("summarized", ORANGE, "P", ":"),
     "top_k": ("top-K", GREY, "d", ":"),
 }
-"""Method → label, colour, marker and dash of its line."""
+"""Method → label, colour, marker and dash of the method's line."""
 
 
 def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:

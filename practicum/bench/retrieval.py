@@ -42,19 +42,19 @@ from practicum.tasks.records import read_records
 KS = (1, 5, 10, 20)
 
 NEAREST = 4
-"""Number of most similar tasks whose labels are compared."""
+"""Number of most similar training tasks whose labels are compared with the label of a test task."""
 
 WAYS: Mapping[str, tuple[Retrieval, bool]] = {
     "cosine": ("cosine", False), "words": ("words", False), "mixed": ("mixed", False), "neighbours": ("mixed", True),
 }  # fmt: skip
-"""Way of searching → the setting `retrieval`, and whether the sources of an entry name its conversation, which makes
-the search use neighbouring turns."""
+"""Way of searching → the setting `retrieval`, and whether the sources of an entry name the conversation of the entry.
+With this name, the search uses neighbouring turns."""
 
 RECALL = tuple(f"@{k}" for k in KS)
 SAME_LABEL = ("nearest", f"of {NEAREST}", "majority")
-"""Measures of questions (RECALL) and of tasks (SAME_LABEL). For a task: whether the nearest task has the same label,
-the share of the nearest tasks with the same label, and whether the label is the most frequent label of the nearest
-tasks (on ties, the label of the nearer task counts)."""
+"""Measures of questions (RECALL) and of tasks (SAME_LABEL). For a test task: whether the nearest training task has the
+test task's label, the share of the nearest training tasks with this label, and whether this label is the most frequent
+label among them (on ties, the label of the nearer task counts)."""
 
 UNANSWERABLE = "5"
 """Category of questions that the conversation does not answer."""
@@ -78,8 +78,8 @@ class RetrievalRow:
 
 @dataclass(frozen=True)
 class Measure:
-    """Mean over questions or tasks, from 0 to 1, with its 95% interval. `effect`: paired difference from `cosine` with
-    its 95% interval; None for cosine itself."""
+    """Mean over questions or tasks, from 0 to 1, with its 95% interval. `effect`: paired difference from the measure of
+    `cosine`, and the 95% interval of the difference; None for `cosine` itself."""
 
     mean: float
     ci95: tuple[float, float]
@@ -161,7 +161,7 @@ _TURNS = TypeAdapter(list[_Turn])
 
 def _locomo(path: Path) -> tuple[list[Task], list[Task]]:
     """Read the turns and questions of the published file. The text of a turn starts with the time of its session. Skip
-    evidence that names no turn: some of the published questions have such evidence."""
+    evidence that names a missing turn: some of the published questions have such evidence."""
     turns, questions = list[tuple[str, Task]](), list[tuple[str, Task]]()
     for place, record in read_records(path):
         try:
@@ -194,14 +194,15 @@ def _text(turn: _Turn, time: str) -> str:
 
 
 def _evidence(name: str, written: Sequence[str]) -> Iterator[str]:
-    """Yield the ids of turns. Some of the published texts name several ids, and some have extra zeros or colons."""
+    """Yield the ids of the turns that the evidence of a question names. Some of the published texts name several ids,
+    and some have extra zeros or colons."""
     for text in written:
         for session, turn in re.findall(r"D:?(\d+):0*(\d+)", text):
             yield f"{name}/D{session}:{turn}"
 
 
 async def retrieval(turns: Sequence[Task], questions: Sequence[Task], embedder: Embedder) -> list[RetrievalRow]:
-    """Measure the recall of each way, over all questions and by category."""
+    """Measure the recall of each way of searching, over all questions and by category."""
     vectors = Vectors(embedder)
     await vectors.ready([*(turn.input for turn in turns), *(question.input for question in questions)])
     results = {}
@@ -241,7 +242,7 @@ def has_conversations(path: Path) -> bool:
 
 
 async def similar(train: Sequence[Task], test: Sequence[Task], embedder: Embedder) -> list[RetrievalRow]:
-    """Measure whether each way finds tasks with the same label, over all test tasks."""
+    """Measure whether each way finds training tasks with the label of the test task, over all test tasks."""
     vectors = Vectors(embedder)
     await vectors.ready([*(task.input for task in train), *(task.input for task in test)])
     context = initial_context([Add("tasks", task.input, data={"label": task.target}) for task in train])
@@ -261,8 +262,8 @@ async def _same_label(retriever: Retriever, context: Context, task: Task) -> lis
 
 
 def _context(turns: Sequence[Task], naming: bool) -> Context:
-    """Return a context with a section for each conversation, and its turns as entries. With `naming`, the sources of an
-    entry also name the conversation of its turn."""
+    """Return a context with a section for each conversation, and the turns of the conversation as entries. With
+    `naming`, the sources of an entry also name the conversation of its turn."""
     adds = []
     for turn in turns:
         name = turn.meta["conv"]

@@ -4,9 +4,10 @@ gate (ACE, tables 16, 17).
 The world is simulated, so a run takes seconds. Each task is about one kind of thing and mentions another kind. Each
 kind has one right answer. Without a rule for the kind, the agent is right with probability 0.7 (the base, as on FiNER).
 With rules for the kind, it follows the majority of these rules, the newest rule on ties, with probability 0.95. The
-reflector writes the right rule, with two exceptions: a harmful reflector writes a wrong answer at every X-th step, and
-a weak reflector writes the rule for the kind that the task only mentions, with probability `noise`. Each lesson becomes
-an entry. There is neither a curator nor de-duplication nor pruning, so that only the effect of the gate is measured.
+reflector writes the right rule, with two exceptions: a harmful reflector writes a rule with a wrong answer at every
+X-th step, and a weak reflector writes the rule for the kind that the task only mentions, with probability `noise`. Each
+lesson becomes an entry. There is neither a curator nor de-duplication nor pruning, so that only the effect of the gate
+is measured.
 
 All random choices are functions of the task's text and the seed. The score is the score of the last context, not of the
 best context by validation. Learning, gate and test have different tasks. A simulation does not replace the paper's
@@ -48,8 +49,8 @@ LEARNING, GATE, TEST = 40, 48, 400
 """Numbers of tasks for learning, for the gate and for the test. A step learns from one task."""
 
 _TASK = re.compile(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.")
-"""Matches the text of a task. Groups: the number of the task, the kind that the task is about, and the kind that it
-mentions."""
+"""Matches the text of a task. Groups: the number of the task, the kind that the task is about, and the kind that the
+task only mentions."""
 
 SETTINGS = {
     "online": True, "batch": 1, "rounds": 0, "learn_from": "all", "lessons": "all", "curator": "append",
@@ -140,7 +141,7 @@ def reflector_rule(text: str, noise: float, harmful: bool) -> str:
 
 
 def score(tasks: Sequence[Task], context: Context) -> float:
-    """Return the share of the tasks that are solved with a context."""
+    """Return the share of the tasks that the agent solves with the rules of a context."""
     text = "\n".join(render_full(context).pages)
     return mean(agent_answer(task.input, text) == task.target for task in tasks)
 
@@ -171,8 +172,8 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             out=Path(folder) / "run",
             method=harmful(ace, setting.every) if setting.every else ace,
             settings={"gate": True} if gate else {},
-            # The validation tasks are only for the gate. The last context is measured, not the best by validation, so
-            # one validation is enough.
+            # The validation tasks are only for the gate. The last context is measured, not the best by validation, so a
+            # validation after the last step is enough.
             validate_every=LEARNING if gate else 1,
             seed=seed,
             profile="small",
@@ -184,7 +185,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
 
 
 def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
-    """Return the targets: with the gate, every run with harmful steps ends at the base or above."""
+    """Return the targets: with the gate, every run with harmful steps ends with a score at the base or above."""
     gain = "smallest gain over the base with the gate, "
     return [
         Target(name=gain + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)

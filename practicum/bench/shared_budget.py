@@ -18,7 +18,7 @@ class SharedBudget(Halt, Watch):
     spent: Usage = field(default_factory=Usage)
 
     def began(self, run: RunInfo) -> None:
-        """Limit a run, before its first call, to the part of the budget that the runs before it left."""
+        """Limit a run, before its first call, to the part of the budget that earlier runs left."""
         run.budget.limits = self.limits
         run.budget.reserved += Need(self.spent.calls, self.spent.tokens, self.spent.usd or 0.0)
         self.add(run)

@@ -35,10 +35,10 @@ def advise(
     json_: opt.Json = False,
     **options: Any,
 ) -> None:
-    """Recommend a method for tasks, a model and a budget.
+    """Recommend a method for your tasks, model and budget.
 
-    Prints the reason, the estimated price and the command to copy. Calls no model and writes no file.
-    """
+    Prints the recommended method, the reason, the estimated price and the command to copy. Calls no model and writes no
+    file."""
     import asyncio
 
     from practicum.cli.inputs import config_values, read_tasks
@@ -59,8 +59,8 @@ def advise(
     out.item(f"why: {row.reason} ({row.measured or 'a judgement, not measured'})")
     if alike is not None:
         out.item(
-            f"measured on {quantity(alike.tasks, 'task')}: predicting the target from the four nearest other tasks is "
-            f"right for {alike.nearest:.0%} of the tasks; always predicting the most frequent target is right "
+            f"measured on {quantity(alike.tasks, 'task')}: predicting the target of a task from the four most similar "
+            f"tasks is right for {alike.nearest:.0%} of the tasks; always predicting the most frequent target is right "
             f"for {alike.frequent:.0%} of the tasks"
         )
     out.item(f"learning: {price_text(advice.learning)}")
@@ -77,8 +77,8 @@ def _settings(advice: Advice) -> Iterator[str]:
 
 
 def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
-    """Yield the words of the command to copy. The command has the options that were passed and the recommended options,
-    without the models of roles that the recommended method does not call."""
+    """Yield the words of the command to copy. The command has the options that the user passed and the recommended
+    options, except the models of roles that the recommended method does not call."""
     from practicum.models.registry import ROLES
 
     yield from ("practicum", "learn", str(typed["tasks"]))

@@ -116,8 +116,8 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
 
 
 def _wrong_option(error: Any, context: Any) -> str:
-    """Return the message of a typer error. If the option does not exist, suggest the closest option, or explain that
-    the name is a positional argument."""
+    """Return the message of a typer error. If the error is an option that does not exist, the message suggests the
+    closest option, or explains that this name is a positional argument."""
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption" or context is None:
         return str(error.format_message())

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from practicum.bench.robustness import RobustnessRow
 
 WINDOW = 16_384
-"""Context window (tokens) of a model in this process. It is large because the prompts are long."""
+"""Context window (tokens) of a model in this process. The window is large because the prompts of `overload` are
+long."""
 
 ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-1"
 
@@ -115,11 +116,10 @@ def retrieval(
 ) -> None:
     """Measure retrieval by cosine, by words, and by a mix of cosine and words.
 
-    Compares the values of the setting `retrieval`. For conversations, measures whether search finds the evidence
-    for a question, with and without neighbouring turns. For tasks, measures whether search finds tasks with the
-    same label. Calls no model. For conversations, pass LoCoMo's file or two files of JSON lines. Questions of
-    category 5 (unanswerable) are skipped.
-    """
+    Compares the values of the setting `retrieval`. For conversations, measures whether search finds the evidence for a
+    question, with and without neighbouring turns. For tasks, measures whether search finds training tasks with the
+    label of a test task. Calls no model. For conversations, pass LoCoMo's file or two files of JSON lines. Questions of
+    category 5 (unanswerable) are skipped."""
     from practicum.bench.retrieval import has_conversations, read, read_labelled, similar
     from practicum.bench.retrieval import retrieval as measure
     from practicum.cli.running import run_work
@@ -143,8 +143,9 @@ def retrieval(
     for title, cells in (("way", shares), ("minus cosine", less)):
         out.table((title, "category (n)", *rows[0].measures), cells, text=(title, "category (n)"))
     out.print(
-        "nearest: tasks whose nearest task has the same label; of 4: share of the 4 nearest tasks with the same label; "
-        "majority: tasks whose label is the most frequent label of the 4 nearest tasks" if tasks else
+        "nearest: test tasks whose nearest training task has the same label as the test task; of 4: share of the 4 "
+        "nearest training tasks that have the label of the test task; majority: test tasks whose label is the most "
+        "frequent label of the 4 nearest training tasks" if tasks else
         "@k: share of the evidence among the first k results"
     )  # fmt: skip
     out.print("All values are percentages with 95% intervals; differences are paired.")
@@ -165,9 +166,8 @@ def robustness(
 ) -> None:
     """Measure ACE with a harmful or weak reflector.
 
-    Runs a simulated world, with the gate and without it. To measure with your own tasks and models, use `practicum
-    bench paper ace17`.
-    """
+    Runs a simulated world, with the gate and without the gate. To measure with your own tasks and models, use
+    `practicum bench paper ace17`."""
     from practicum.analysis.png import can_draw
     from practicum.bench.plots import robustness_plot
     from practicum.bench.robustness import ReflectorSetting, targets
@@ -213,8 +213,8 @@ def _print_end(
     out: Printer, bench: str, value: Mapping[str, Any], targets: Sequence[Target], load: float | None = None,
     folder: Path | None = None,
 ) -> None:  # fmt: skip
-    """Print the targets of a benchmark. If `load` is passed, also print the load of the machine. With --json, print the
-    result; with a `folder`, save the result."""
+    """Print the target values of a benchmark. `load`: the load of the machine before the benchmark; if passed, print
+    the load before and after the benchmark. With --json, print the result. With a `folder`, save the result."""
     from practicum.bench.measure import load_average
 
     value = {"bench": bench, **value, "targets": [target.as_json() for target in targets]}

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     "epochs", "steps", where=lambda setting: setting.use != "budget", but=("method", "seed", "before"), begins=True
 )
 def paper(
-    name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3 (default: list all)."),
+    name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3 (default: list all tables)."),
     tasks: Path | None = opt.task(None),
     test: Path | None = opt.task(None),
     train: int = opt.task(20, min=1, help="Maximum number of tasks to learn from."),
     test_n: int = opt.task(30, min=1, help="Maximum number of tasks to score."),
     fields: opt.Fields = None,
-    rows: str | None = opt.method(None, help="Only these rows, as a,b,c, and the rows they are compared with."),
+    rows: str | None = opt.method(None, help="Only these rows, as a,b,c, and the rows that these are compared with."),
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
     budget_calls: int | None = opt.budget(None, min=1, help="Maximum model calls of each run, evaluation included."),
@@ -124,7 +124,7 @@ def paper(
     fit = table.delay(folder, seeds, len(learning)) if table.delays and complete else None
     if fit is not None and fit.alpha is not None:
         value["delay"] = fit.as_json()
-        out.print(f"\nT(b) = {fit.A:.3g} s · b^-{fit.alpha:.2f}; chosen: {fit.chosen}, because {fit.why}")
+        out.print(f"\nT(b) = {fit.A:.3g} s · b^-{fit.alpha:.2f}; chosen batch size: {fit.chosen}, because {fit.why}")
     save_json(folder / "paper.json", value)
     out.print(f"\n{table.source}: {table.about}\npaper: {table.setup}\nyours: {used}")
     out.table(titles, lines, text=titles)
@@ -165,8 +165,8 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
 
 
 def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
-    """Return the name of the data set in a file, its tasks, and the settings that suit the tasks. The name and the
-    settings are empty if the file is not from a public data set.
+    """Return the name of the data set in a file, the tasks of the data set, and the settings that suit these tasks. The
+    name and the settings are empty if the file is not from a public data set.
     """
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.formats import convert, matching_formats

@@ -27,7 +27,7 @@ def compare(
     methods: str = opt.method(""),
     sweep: str = opt.method("", help="Values of one setting of a single method, as groups=2,4,6,10."),
     baseline: str | None = opt.method(
-        None, help="Method to compare the others with (default: `none` if listed, else the first)."
+        None, help="Method that the other methods are compared with (default: `none` if listed, else the first)."
     ),
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
@@ -60,7 +60,7 @@ def compare(
     config = {**config, "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out = Printer(json_)
-    trackers(log, out)  # before any cost, raise an error for a tracker that is not installed
+    trackers(log, out)  # if a tracker is not installed, raise the error before any cost
     progress = ComparisonLines(lambda line: out.print(opt.as_options(line)), partial(trackers, log, out))
 
     comparison = run_work(

@@ -11,7 +11,8 @@ from contextvars import ContextVar
 from typing import Any
 
 RESULT: ContextVar[dict[str, Any] | None] = ContextVar("RESULT", default=None)
-"""Result of a command with --json, collected until the command ends. An error is added to the same JSON object."""
+"""Result of a command with --json, collected until the command ends. If the command fails, the error is added to this
+result."""
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def dynamics(
     never = round((1 - curves.best[-1]) * len(scores.tasks))
     covered = f"all except {never:,}" if curves.covered is None else f"all, by step {steps[curves.covered]}"
     out.print(f"tasks solved at least once: {covered}")
-    when = "at any earlier checkpoint" if recent is None else f"within {recent} checkpoints"
+    when = "at any earlier checkpoint" if recent is None else f"at one of the last {recent} checkpoints"
     out.print(f"mean instability (tasks solved {when}, but not now): {100 * recency.mean_instability:.1f} pp")
     again = (
         ""
@@ -84,7 +84,7 @@ def dynamics(
 
 
 def _score(run: Path, out: Printer, **options: Any) -> Dynamics:
-    """Score the checkpoints, with the live view."""
+    """Score the checkpoints, and show the progress in the live view."""
     from practicum.analysis.dynamics.checkpoints import dynamics as score
     from practicum.cli.running import Interrupted, run_live
 

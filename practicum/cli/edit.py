@@ -19,7 +19,7 @@ from practicum.core.errors import PracticumError, UsageError
 
 def edit(
     run: opt.RunFolder,
-    file: Path | None = Option(None, help="Apply this edited export (markdown) instead of opening an editor."),
+    file: Path | None = Option(None, help="Apply this edited export of the playbook (markdown); open no editor."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:

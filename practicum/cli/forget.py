@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from practicum.session.forget import ForgetReport
 
 MOST_ALIKE = 20
-"""Maximum number of listed entries that share words with the removed text."""
+"""Maximum number of listed entries that share rare words with the removed text."""
 
 
 def forget(
@@ -97,8 +97,8 @@ def forget(
 
 
 def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None:
-    """Print the entries that were removed, restored and kept. `named` are the ids passed with --entry. If
-    such an id is the id of a correction, also print the interaction in which the question of the correction remains."""
+    """Print the entries that were removed, restored and kept. `named` are the ids passed with --entry. If one of these
+    ids is the id of a correction, also print the interaction that still contains the question of the correction."""
     from practicum.core.views import entry_line
 
     for e in report.removed:
@@ -122,8 +122,8 @@ def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None
 
 
 def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
-    """Print the remaining texts that share words with the removed text. `again` is the command that removes these texts
-    too, from the copy of the unchanged run."""
+    """Print the remaining texts that share rare words with the removed text. `again` is a command for the copy of the
+    unchanged run: it removes these texts too. Empty without a copy."""
     from practicum.core.views import entry_line
 
     for e, words in report.alike.entries[:MOST_ALIKE]:
@@ -136,7 +136,7 @@ def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
         out.print(f"{both} still share rare words with the removed text (copies, or the same words by chance){advice}")
     out.print(
         "checked: no record names the forgotten data, and no text quotes this data, except words that another "
-        "source has too"
+        "source also contains"
         f"{words_too}. Paraphrases cannot be detected"
     )
 

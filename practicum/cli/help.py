@@ -1,4 +1,4 @@
-"""`practicum help`: lists every command, or shows the help of one."""
+"""`practicum help`: lists every command, or shows the help of one command."""
 
 from __future__ import annotations
 

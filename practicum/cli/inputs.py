@@ -29,7 +29,8 @@ PROBLEMS_SHOWN = 20
 
 def config_values(options: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -> dict[str, Any]:
     """Return keywords of `Config` from the options of a command. `tasks` are the tasks to learn from: for
-    `--choices auto`, the targets of these tasks become the choices. If `tasks` is None, `auto` stays in the result."""
+    `--choices auto`, the targets of these tasks become the choices. If `tasks` is None, the value of the choices stays
+    `auto`."""
     values = {name: value for name, value in options.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
@@ -63,10 +64,11 @@ def read_tasks(
     """Return the tasks of a file or of a space; without a path, no tasks. `fields` are the names of the fields in a
     file (--fields).
 
-    The tasks of a space are the outcomes that `scorer` (None: the default scorer) can score. With `held_out`, they are
-    only the outcomes that the space holds out from learning. Raise UsageError for a space without such outcomes. Raise
-    TaskFileError for an invalid file; for the file of a public data set, the message has the command that converts the
-    file to tasks.
+    The tasks of a space are the outcomes that `scorer` (None: the default scorer) can score. With `held_out`, the tasks
+    are only the outcomes that the space holds out from learning. Raise UsageError for a space without such outcomes.
+
+    Raise TaskFileError for an invalid file. For the file of a public data set, the message of the error has the command
+    that converts the file to tasks.
     """
     from practicum.store.folder import is_run
     from practicum.tasks.load import load_tasks, parse_fields
@@ -133,7 +135,7 @@ def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
         formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
         lines = [f"{quantity(sum(traces.formats.values()), 'trace')} in {shown(address)}: {formats}"]
         lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
-        # A reader of traces describes a limited number of problems, and only counts the others.
+        # A reader of traces describes a limited number of problems, and only counts the further problems.
         if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
             lines.append(f"and {quantity(more, 'more such line')}")
         if traces.faults:
@@ -208,7 +210,8 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def names(text: str, option: str | None = None) -> list[str]:
-    """Return the distinct names in a text such as a,b,c. Raise UsageError if `option` is passed and has no name."""
+    """Return the distinct names in a text such as a,b,c. If `option`, the name of an option, is passed, raise
+    UsageError for a text without a name."""
     parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if option is not None and not parts:
         raise UsageError("settings.invalid", f"{option} {text!r} contains no name: pass names as a,b,c")

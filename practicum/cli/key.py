@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from practicum.serve.answers import Answer
     from practicum.store.database import Database
 
-Name = Annotated[str, Argument(help="The name of the key, such as the name of its user.")]
+Name = Annotated[str, Argument(help="The name of the key, such as the name of the person who uses the key.")]
 StorePlace = Annotated[
     str, opt.option("--store", envvar="PRACTICUM_STORE", show_envvar=False, metavar="PLACE", help=opt.HELPS["--store"])
 ]
@@ -98,7 +98,8 @@ def _print(answer: Answer, as_json: bool) -> None:
 
 @contextmanager
 def _opened(store: str, *, make: bool = False) -> Iterator[Database]:
-    """Open the database of a store, also while a service has the database open. Close the database after the block."""
+    """Open the database of a store, even if a service has the database open. Close the database after the block.
+    `make`: create the store if the store does not exist."""
     from practicum.store.database import Database
     from practicum.store.folder import DATABASE_FILE
 

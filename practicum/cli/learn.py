@@ -108,8 +108,8 @@ def resume(
             f"another run from its playbook with practicum learn TASKS --seed-playbook {run} --model NAME",
         )
     spent = spent_limit(reason)
-    # The last report names the limit that was spent. If a resume raised this limit and was killed before it reported,
-    # the present limit is not spent.
+    # The last report names the limit that was spent. If a resume raised this limit and was killed before the resume
+    # wrote a report, the current limit is not spent.
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
     if state == "stopped" and same and spent not in changes:
         raise UsageError("budget.spent", f"{reason} in {run}: pass a higher limit with `{spent}`")

@@ -25,7 +25,7 @@ NARROWEST, WIDEST = 6, 40
 """Minimum and maximum width (characters) of the bar."""
 
 PLAIN_EVERY = 5.0
-"""Minimum interval (s) between two lines of the view without a progress bar (`Plain`)."""
+"""Minimum interval (s) between two status lines of the view without a progress bar (`Plain`)."""
 
 QUIET = 30.0
 """Time (s) without output after which `Plain` prints a line even if no call has ended."""
@@ -109,7 +109,7 @@ class Plain(_OnConsole):
         self._download_lines(done, total)
 
     def reading(self, count: int) -> None:
-        """Do nothing: only a terminal shows the progress of reading."""
+        """Do nothing: only the view on a terminal shows how many tasks were read."""
 
     def began(self, run: RunInfo) -> None:
         super().began(run)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AgentRole(StrEnum):
-    """Role that can be granted to an agent."""
+    """Role that `--grant` can give to an agent."""
 
     ask = "ask"
     report = "report"
@@ -105,5 +105,5 @@ def _key(variable: str | None) -> str | None:
     if variable is None:
         return None
     if not (key := os.environ.get(variable)):
-        raise UsageError("key.missing", f"the environment variable {variable} (--key-env) is not set or empty")
+        raise UsageError("key.missing", f"the environment variable {variable} (--key-env) is empty or not set")
     return key

@@ -178,7 +178,8 @@ def _filter(section: str, tags: list[str] | None, outcome: str | None, trust: Tr
 
 
 def _print_why_empty(out: Printer, run: Path, context: Context, where: Filter) -> None:
-    """Print why no memory matches, and the sections that have entries."""
+    """Print why no memory matches the filter `where`. If the section is empty, also print the sections that have
+    entries."""
     kind = "entries" if where.section is None else where.section
     if number := sum(not e.hidden and where.section in (None, e.section) for e in context):
         out.print(f"none of the {number:,} {kind} in {run} match")

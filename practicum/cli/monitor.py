@@ -62,7 +62,7 @@ def monitor(
     if (where := metrics_endpoint()) is not None:
         # The endpoint may be configured for other programs, so a missing package is not an error.
         if (why := obstacle()) is not None:
-            out.print(f"not sent to {where}: {why}")
+            out.print(f"the metrics were not sent to {where}: {why}")
         else:
             out.print(f"{quantity(send(report), 'data point')} sent to {where}")
 
@@ -171,4 +171,4 @@ LINES: Mapping[str, Callable[[Numbers], Iterator[str]]] = {
     "success": _success, "learning": _learning, "memory": _memory, "retrieval": _retrieval, "context": _context,
     "contrast": _contrast, "judge": _judge, "agent": _agent, "tokens": _tokens,
 }  # fmt: skip
-"""Group of metrics → function that formats the lines about this group."""
+"""Group of metrics → function that yields the printed lines about this group."""

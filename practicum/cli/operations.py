@@ -1,7 +1,7 @@
 """Commands of the operations of a space, built from the table of operations: `practicum space NAME SPACE …`.
 
 SPACE is the address of a service, or the folder of a run or a store. The first field of an operation is a positional
-argument, the others are options.
+argument, the other fields are options.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ELSEWHERE: Mapping[str, str] = {
     "review": "review", "decide": "review", "export_user": "export", "forget_user": "space forget",
     "keys": "key list", "add_key": "key add", "remove_key": "key remove",
 }  # fmt: skip
-"""Operations whose command has a different name: operation → command."""
+"""Operation → its command, for operations whose command has a different name or is in another group."""
 
 
 def table() -> Mapping[str, Operation]:
@@ -105,7 +105,8 @@ def command_of(operation: Operation) -> Callable[..., None]:
 
 
 _TYPES: Mapping[str, Any] = {"line": str, "text": str, "check": bool, "choices": list[str]}
-"""Form control of a field → type of the field's option. Not listed: numbers and single choices."""
+"""Form control of a field → type of the option for the field. The types of numbers and single choices depend on the
+field."""
 
 
 def _transport(where: str, space: str | None, key: str | None) -> Transport:
@@ -125,7 +126,7 @@ def _transport(where: str, space: str | None, key: str | None) -> Transport:
             f"{where} is in a database: start a service (practicum serve {where}) and pass the service's address",
         )
     if (chosen := space or name) is not None:
-        # An agent's first request creates the agent's memory. A space that the user names must exist already.
+        # The first request of an agent creates a missing space. But a space that the user names must exist already.
         Store.read(folder / SPACES / chosen).close()
     return StoreTransport(folder, chosen or "default")
 
@@ -136,7 +137,7 @@ def perform_at(name: str, where: str, space: str | None, key: str | None, /, **v
 
 
 def require_none(where: str, local: Mapping[str, Any]) -> None:
-    """Raise UsageError if an option was passed that does not apply to a service at an address."""
+    """Raise UsageError if the user passed one of the options in `local`, which apply to folders only."""
     if named := [name for name, value in local.items() if value]:
         raise UsageError(
             "settings.unused",

@@ -2,7 +2,7 @@
 
 `@settings("seed", "timeout")` adds options of settings to a command. The fields of the settings are imported when the
 command is built (`cli.tree`), so the help of other commands does not import them. An option that is not passed is None:
-the value of the run applies, or the default of the field.
+the setting keeps its value in the run, or in a new run has the default of its field.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ PANELS = (None, DECIDE, ONLY, TRY, *Panel)
 
 
 class CommandOption(OptionInfo):
-    """Option of a command. `first`: whether the short help lists it. `shown`: the default to display if the real
-    default is None. An option without a help text gets the text for its name from `HELPS`."""
+    """Option of a command. `first`: whether --help lists the option (--help-all lists all options). `shown`: the
+    default that the help shows if the real default is None. An option without a help text gets the text for its name
+    from `HELPS`."""
 
     def __init__(
         self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **kwargs: Any
@@ -116,7 +117,7 @@ KEYWORDS = (
 """Further keywords of the library that are options of at least one command."""
 
 RENAMED = {"seed_context": "--seed-playbook", "from_traces": "--from-traces"}
-"""Keyword of the library → its option, for options with a different name."""
+"""Keyword of the library → the option for this keyword, if the option has a different name."""
 
 
 def as_options(text: str) -> str:

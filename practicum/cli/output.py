@@ -28,12 +28,12 @@ LONGEST_WORD = 16
 """Maximum length (characters) of a word that widens a column of a table."""
 
 LONGEST_LINE = 4_000
-"""Longest line (characters) of a table that is not printed to a terminal."""
+"""Maximum length (characters) of a line of a table if the output is not a terminal."""
 
 
 class Printer(Console):
-    """Printer of a command's output. Text for people goes to standard output, or with `--json` to standard error,
-    because standard output then holds one JSON object. Brackets and colons are printed unchanged: names of folders and
+    """Printer of a command's output. Text for people goes to standard output. With `--json`, this text goes to standard
+    error, because standard output has one JSON object. Brackets and colons are printed unchanged: names of folders and
     learned texts may contain them. Invisible and control characters are escaped, in JSON too (`core.visible`).
     """
 
@@ -77,9 +77,8 @@ class Printer(Console):
         write("]}\n")
 
     def item(self, text: str, style: str | None = None) -> None:
-        """Print one of several texts that may be long. On a terminal, only the first line of an item begins at the left
-        edge: wrapped lines are indented.
-        """
+        """Print one item of a list: a text that may be long. On a terminal, long lines are wrapped, and the wrapped
+        parts are indented, so that the beginning of each item is visible."""
         text = visible(text)
         for line in text.split("\n") if self.is_terminal else ():
             words = line.lstrip()
@@ -93,10 +92,9 @@ class Printer(Console):
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], text: Sequence[str] = (), bold: str = ""
     ) -> None:
-        """Print a table. Columns named in `text` are aligned left, the others right. None is printed as a dash. Rows
-        with a text in the column `bold` are bold. On a terminal that is too narrow, each row becomes a text with the
-        names of the columns. If the output is not a terminal, each row is one line.
-        """
+        """Print a table. Columns named in `text` are aligned left, the other columns right. None is printed as a dash.
+        Rows with a text in the column `bold` are bold. On a terminal that is too narrow, each row becomes a text with
+        the names of the columns. If the output is not a terminal, each row is one line."""
         cells = [["-" if cell is None else visible_line(str(cell)) for cell in row] for row in rows]
         # A column is at least as wide as its longest word, up to LONGEST_WORD.
         min_widths = [
@@ -132,7 +130,7 @@ class Printer(Console):
     def usage(
         self, usage: Usage, seconds: float | None = None, hits: int = 0, by_role: Mapping[str, Usage] | None = None
     ) -> None:
-        """Print the usage, in total and by role. `hits` is the number of results that came from the journal."""
+        """Print the usage, in total and by role. `hits` is the number of results that were reused from the journal."""
         time = "" if seconds is None else f" in {seconds:.1f} s"
         journal = f"; {quantity(hits, 'earlier result')} reused at no cost" if hits else ""
         self.print(f"usage: {usage_text(usage)}{time}{journal}")
@@ -143,7 +141,7 @@ class Printer(Console):
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
         """Print the counts of a run (`core.counts`). Counts that need attention come first and are marked with `!`."""
         listed = counted(counts)
-        # KNOWN_TO_REVIEW already counts the refused edits that a review rejected or holds.
+        # KNOWN_TO_REVIEW already counts the refused edits that were rejected in review or that wait for review.
         refused = max(refused - counts.get(Count.KNOWN_TO_REVIEW, 0), 0)
         if listed or refused:
             marked = " (! marks counts that need your attention)" if listed and listed[0].attention else ""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from practicum.analysis.network.pools import ExperiencePool
 
 SHOWN = 5
-"""Number of experiences that are listed per agent: the most used."""
+"""Number of experiences that are listed for each agent. The listed experiences are the most used experiences."""
 
 
 def pools(

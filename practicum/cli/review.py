@@ -1,4 +1,5 @@
-"""`practicum review`: lists the edits that wait for review with their evidence, and approves, rejects or tries them."""
+"""`practicum review`: lists the edits that wait for review, each with its evidence, and approves, rejects or tries
+edits."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def review(
     approve_better: bool = Option(
         False,
         "--approve-better",
-        help="With --try: approve each unflagged edit that the test finds better.",
+        help="With --try: approve each unflagged edit that the test finds better than no edit.",
         **TRYING,
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List the edits in this state.", **ONLY),
@@ -152,7 +153,7 @@ def _review_at(
     where: str, space: str | None, key: str | None, approve: str | None, reject: str | None, reason: str | None,
     out: Printer,
 ) -> None:  # fmt: skip
-    """List the edits that wait in a space of a service, or decide about them."""
+    """List the edits that wait for review in a space of a service, or decide about edits."""
     chosen = [(id, "approve") for id in _ids(approve or "")] + [(id, "reject") for id in _ids(reject or "")]
     if any(id == ALL for id, _ in chosen):
         raise UsageError("settings.unused", "`all` applies to folders only: pass the ids that the list shows")
@@ -175,8 +176,8 @@ def _decide(
     yes: bool, out: Printer,
 ) -> None:  # fmt: skip
     """Approve, reject and reopen edits. For `all`, ask for confirmation: first of the approvals, then of the
-    rejections. Print the edits that could not be approved, for example because another user has decided about them
-    since."""
+    rejections. Print the edits that could not be approved, for example because another user decided about the same
+    edits first."""
     from dataclasses import replace
 
     from practicum import run_sync
@@ -227,7 +228,7 @@ def _decide(
                 f"{withdrawing}"
             )
     for id, why in refused.items():
-        out.item(visible_line(f"{id} is not approved and still waits: {why}"))
+        out.item(visible_line(f"{id} is not approved and still waits for review: {why}"))
     if edits := [one for one in rejected if one.correction is None]:
         out.print(
             f"{in_number(len(edits), f'{len(edits):,} edit[|s]')} rejected: the same edits will be refused from now on"
@@ -244,7 +245,7 @@ def _try(
     run: Path, ids: str, criteria: Any, val: Path | None, fields: str | None, approve_better: bool,
     options: dict[str, Any], out: Printer,
 ) -> int:  # fmt: skip
-    """Score tasks with and without the edits, with the live view."""
+    """Score tasks with and without the edits, and show the progress in the live view."""
     from dataclasses import replace
 
     from practicum.cli.inputs import config_values, read_tasks
@@ -286,8 +287,8 @@ def _try(
 
 
 def _chosen(store: Store, ids: str | None, criteria: Any, out: Printer, *, held: bool = False) -> list[Review]:
-    """Return the waiting edits that the user named, by ids or as `all`. `held`: also return named corrections and notes
-    that are active."""
+    """Return the waiting edits that the user named, by ids or as `all`. `held`: if the user named the ids of active
+    corrections or notes, return these too."""
     from practicum.session.review import ReviewFilter, find_reviews, read_reviews
     from practicum.store.snapshot import read_context
 
@@ -373,7 +374,7 @@ def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) ->
 
 
 def tried_text(tried: Any) -> str:
-    """Return the scores measured with and without edits, in one line."""
+    """Describe the result of a trial in one line: the scores with the edits and without the edits."""
     others = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried["together"] > 1 else ""
     scores = f"{tried['without'] + tried['mean']:.1%} with the edit and {tried['without']:.1%} without it"
     return (

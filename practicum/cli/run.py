@@ -105,7 +105,7 @@ def _read(query: str) -> str:
 
 
 def _print(out: Printer, answered: Answered) -> None:
-    """Print the answer, then the entries and attempts that led to it."""
+    """Print the answer, then the entries and attempts that led to the answer."""
     trace, choice = answered.attempt.trace, answered.attempt.choice
     out.print(answered.text if trace.error is None else f"no answer: {trace.error}", style="bold")
     if trace.reasoning:
@@ -122,7 +122,7 @@ def _print(out: Printer, answered: Answered) -> None:
             answer = attempt.trace.answer if error is None else f"failed: {error}"
             rows.append((n + 1, "yes" if attempt is answered.attempt else "", verdict, answer))
         out.table(("attempt", "chosen", "verdict", "answer"), rows, text=("chosen", "verdict", "answer"), bold="chosen")
-    if choice:  # a single attempt may have a choice too: why no further attempt was made
+    if choice:  # `choice` of a single attempt gives the reason why no further attempt was made
         out.print(f"chosen by {choice['by']}: {choice['why']}")
     out.usage(answered.usage, answered.seconds, answered.hits)
     if refused := sum(len(attempt.trace.data.get("refused", ())) for attempt in answered.attempts):

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 LEAVE_WITHIN = 2.0
-"""Time (s) from the second Ctrl-C to the exit of the process, even if work is still running."""
+"""Maximum time (s) from the second Ctrl-C to the exit of the process. The process exits even if work is still
+running."""
 
 T = TypeVar("T")
 
@@ -176,6 +177,7 @@ def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequen
 
 
 def parts_for(out: Printer, drawn: Status | None = None) -> Parts:
-    """Return the parts for a command: all components are created by name, the progress of a model's download is
-    printed, and approval of tool calls is asked on the terminal."""
+    """Return the parts for a command: they replace no component that the configuration names. The progress of a model's
+    download is printed, and approval of tool calls is asked on the terminal. `drawn`: the status to hide while the user
+    is asked."""
     return Parts(progress=Download(out), approve=approver(out, drawn))

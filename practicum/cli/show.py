@@ -30,7 +30,7 @@ NARROWS = {
     "version": ("context",), "failed": ("attempts",), "step": ("attempts", "lessons", "merges", "calls"),
     "split": ("attempts",), "task": ("attempts",), "role": ("calls",), "output": ("delay",),
 }  # fmt: skip
-"""Option → the views that it filters."""
+"""Option → the views to which the option applies."""
 
 
 def show(
@@ -75,7 +75,7 @@ def show(
     for name, value in {**filters, "output": output}.items():
         if value is not None and view not in NARROWS[name]:
             where = " or ".join(f"--{one}" for one in NARROWS[name])
-            # Without an option for a view, the context is shown.
+            # The view "context" has no option: it is shown if no other view is requested.
             advice = f"does not apply to --{view}" if view != "context" else f"needs {where}: pass that option too, or"
             raise UsageError("settings.unused", f"--{name} {advice} omit --{name}")
     out = Printer(json_)
@@ -268,13 +268,15 @@ def _show_gate(run: Path, out: Printer) -> None:
     out.table(columns, lines, text=("gate", "by"))
     dropped = sum(trial["gate"] == "dropped" for trial in trials)
     out.print(
-        f"{quantity(len(trials), 'delta')} tried, {dropped} dropped; deltas that do not change the view are not tried"
+        f"{quantity(len(trials), 'delta')} tried, {dropped} dropped; deltas that do not change the view are not tried. "
+        "better, worse: validation tasks with a higher or lower score with the delta; e worse, e better: e-values, the "
+        "evidence that the delta is worse or better"
     )
 
 
 def _show_replay(run: Path, out: Printer) -> None:
-    """Show the replay buffer after the last step: first the tasks in the buffer, then the tasks that left the
-    buffer, both in the order in which the tasks entered."""
+    """Show the replay buffer after the last step: first the tasks in the buffer, then the tasks that left the buffer.
+    Each list is in the order in which the tasks entered the buffer."""
     from dataclasses import asdict
 
     from practicum.methods import settings_of

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from practicum.view.read import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
 
 FOLD = 8
-"""Maximum number of lines of each part of a prompt in the view of an attempt."""
+"""Maximum number of lines of each part of a prompt, and of other short parts, in the view of an attempt."""
 
 LONG = 40
 """Maximum number of lines of a task, an answer or a reasoning in the view of an attempt."""
@@ -194,11 +194,9 @@ def _print_others(out: Printer, one: AttemptStory) -> None:
     for number, tried in enumerate(one.rounds, 1):
         if tried.answer is not None:
             end = f"failed: {tried.error}" if tried.error is not None else tried.answer
-            _print_part(
-                out, f"round {number}, before a reflection and another attempt", f"{end}\n{tried.feedback}", FOLD
-            )
+            _print_part(out, f"round {number}, another attempt after a reflection", f"{end}\n{tried.feedback}", FOLD)
     if one.group:
-        out.print(f"{len(one.group)} attempts at this task in the same step")
+        out.print(f"{len(one.group)} attempts made together at this task")
         for member in one.group:
             here = " (this one)" if member.id == one.line.id else ""
             _print_lines(out, [_attempt_line(out, member) + here], "  ")
@@ -336,8 +334,8 @@ def show_call(run: Path, id: str, out: Printer) -> None:
 
 
 def _print_part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
-    """Print a text after its name, on the same line if the text fits, otherwise below. `most` is the maximum number of
-    lines (0: all)."""
+    """Print a text after its name: on the line of the name if the text fits, otherwise on the lines below. `most` is
+    the maximum number of lines of the text (0: all lines)."""
     short = visible(plain_breaks(text).strip("\n"))
     if "\n" not in short and len(margin) + len(name) + len(short) + 2 <= (out.width if out.is_terminal else WIDE):
         out.print(f"{margin}{name}: {short}")

@@ -83,8 +83,8 @@ def operations() -> Mapping[str, Operation]:
 
 
 def function_of(path: str, *, at_service: bool = False) -> Any:
-    """Return the function of a command. Some commands exist twice: for a folder, and with `at_service` for a space at
-    the address of a service."""
+    """Return the function of a command. Some commands have two functions: one for a folder, and one for a space at the
+    address of a service. `at_service`: return the second function."""
     if path in PLACES and not at_service:
         module, _, attribute = PLACES[path].partition(":")
         return getattr(import_module(f"practicum.cli.{module}"), attribute)
@@ -101,8 +101,8 @@ def summary_of(path: str) -> str:
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield each group with the summaries of its commands. For a plug-in that cannot be used, the summary is the
-    reason."""
+    """Yield each group with the summaries of its commands. For a plug-in that cannot be used, the summary is the reason
+    why the plug-in cannot be used."""
     for panel, commands in START.items():
         yield panel, [(name, summary_of(name)) for name in commands]
     for group, (about, commands) in GROUPS.items():
@@ -165,7 +165,7 @@ class Command(TyperCommand):
 
 
 class Tree(TyperGroup):
-    """Group of commands at `path`. It imports a command when the command is used."""
+    """Group of commands at `path`. The group imports a command when the command is used."""
 
     path = ""
 
@@ -229,8 +229,8 @@ def write(formatter: Any, parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]
 
 
 def _suggestion(group: str, name: str) -> str:
-    """Return the end of the error for an unknown command: suggest the command of this name in another group, or the
-    command with the closest name."""
+    """Return the end of the error message for the unknown command `name`. This text suggests the command with the same
+    name in another group, or the command with the closest name."""
     paths = [*PLACES, *GROUPS, *COMMANDS.registered(), *(operations() if group == OPERATED else ())]
     by_name: dict[str, list[str]] = {}
     for path in sorted(paths, key=lambda path: not path.startswith(group)):
@@ -283,7 +283,7 @@ def _show_all(ctx: typer.Context, requested: bool) -> None:
 
 
 def group(path: str, about: str, **kwargs: Any) -> Any:
-    """Build a group of commands. The path of the root is ""."""
+    """Build the group of commands at `path` ("": the root, which has all commands)."""
     app = _app(cls=Tree, name=path.split()[-1] if path else None, help=about, **kwargs)
     app.callback()(_options if not path else _nothing)
     tree: Any = get_command(app)

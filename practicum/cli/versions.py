@@ -71,7 +71,7 @@ def rollback(
         last, earlier = read_context(store), read_context(store, number)
         if earlier.version == last.version:
             raise UsageError("version.unchanged", f"version {last.version} is already the last version of {run}")
-        sizes = f"{quantity(len(last), 'entry')} now, {len(earlier):,} then"
+        sizes = f"{quantity(len(last), 'entry')} now, {len(earlier):,} after the rollback"
         confirm(f"Go from version {last.version} of {run} back to version {earlier.version} ({sizes})?", yes)
         added = roll_back(store, earlier.version)
     out = Printer(json_)
@@ -119,7 +119,8 @@ def diff(
 def diff_json(
     added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> dict[str, Any]:
-    """Return the difference of two contexts as JSON values."""
+    """Return the difference between two contexts as JSON values. Each pair in `changed` is an entry before and
+    after."""
     both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
     return {"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both}
 

@@ -38,8 +38,8 @@ def view(
         raise UsageError("settings.conflict", "--output writes files and starts no server: omit --port and --no-open")
     folders, out = Folders(runs), Printer(json_)
     for run in filter(is_run, runs):
-        # If a space cannot be opened, raise the error before the server starts: otherwise only its page shows the
-        # error.
+        # If a space cannot be opened, raise the error before the server starts: otherwise only the page of the space
+        # shows the error.
         Store.read(run).close()
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():

@@ -28,7 +28,7 @@ class ReportFields(TypedDict, total=False):
     """Outcome of an answer.
 
     `score`: in [0, 1]. `target`: the right answer. `comment`: a description of the mistake. `label`: a word such as
-    thumbs_up. `answer`: the answer, if practicum has not seen it."""
+    thumbs_up. `answer`: the answer itself, if practicum has not seen the answer."""
 
     score: float | None
     target: str | None
@@ -71,7 +71,8 @@ def interaction() -> str | None:
 
 
 class _Block:
-    """Base class of blocks. `outcome`: answer to the block's report, after its end; None if no report was stored."""
+    """Base class of blocks. `outcome`: answer of the space to the report of the block. The block sets `outcome` at its
+    end; None if no report was stored."""
 
     def __init__(self, link: Link, session: str | None, user: str | None) -> None:
         self._outer = outer = current_block()
@@ -94,7 +95,8 @@ class _Block:
         return self
 
     async def _end(self, wait: Wait, failing: bool) -> None:
-        # Not reset by a token, because a block used as a dependency of a web framework may end in another context.
+        # The variable is not reset by a token (`ContextVar.reset`), because a block that is a dependency of a web
+        # framework may end in a different context (`contextvars`) than the context in which the block began.
         _block.set(self._outer)
         set_interaction(self.last)
         if not self._report:

@@ -1,8 +1,8 @@
 """Link from a program to a space: a thread with a separate event loop, for sync and async programs.
 
 Operations are sent over a transport. `ServiceLink` and `StoreLink` send the requests of wrapped clients in different
-ways. The same coroutines serve sync and async programs: a coroutine waits by a function that the caller passes (see
-`Wait`). If this function blocks, the coroutine never suspends (see `drive`).
+ways. The same coroutines serve sync and async programs: a coroutine waits by calling a function that the caller passes
+(see `Wait`). If this function blocks, the coroutine never suspends (see `drive`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Wait = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
-"""Function that runs a coroutine in the thread of the link, and returns its result."""
+"""Function that runs a coroutine in the thread of the link, and returns the result of the coroutine."""
 
 Send = Callable[[Any], Awaitable[Any]]
 """Function that sends a request of httpx or httpx2, and returns the response before its body is read."""
@@ -116,7 +116,8 @@ class Link(ABC):
 
 
 def operations() -> Mapping[str, Operation]:
-    """Return the table of operations. It is imported at the first call, to keep the import of the client fast."""
+    """Return the table of operations. The table is imported at the first call, to keep the import of the client
+    fast."""
     from practicum.serve.operations import OPERATIONS
 
     return OPERATIONS

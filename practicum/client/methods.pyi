@@ -81,11 +81,13 @@ class OperationMethods:
 
     async def remove(self, id: str, *, seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Removed:
         """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the
-        role review, a key removes only notes of the user that the request names (none: notes without a user)."""
+        role review, a key removes only notes of the user that the request names (if the request names no user,
+        notes without a user)."""
 
     def remove_sync(self, id: str, *, seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Removed:
         """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the
-        role review, a key removes only notes of the user that the request names (none: notes without a user)."""
+        role review, a key removes only notes of the user that the request names (if the request names no user,
+        notes without a user)."""
 
     async def rollback(self, version: int | None = ..., *, session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
         """Make a version live for all requests. This ends the rollout of a new version."""
@@ -94,10 +96,10 @@ class OperationMethods:
         """Make a version live for all requests. This ends the rollout of a new version."""
 
     async def decide_rollout(self, version: int, *, decision: Literal['live', 'back'], session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
-        """Promote the version of a rollout, or take it back."""
+        """Promote the version of a rollout, or take the version back."""
 
     def decide_rollout_sync(self, version: int, *, decision: Literal['live', 'back'], session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
-        """Promote the version of a rollout, or take it back."""
+        """Promote the version of a rollout, or take the version back."""
 
     async def learn(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
         """Start a round of learning. The round starts as soon as possible, even with few outcomes."""
@@ -106,22 +108,24 @@ class OperationMethods:
         """Start a round of learning. The round starts as soon as possible, even with few outcomes."""
 
     async def export_user(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user. This includes entries and records learned from the data in the space."""
+        """Export all data of a user. This includes the space's entries and records that were learned from the data."""
 
     def export_user_sync(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user. This includes entries and records learned from the data in the space."""
+        """Export all data of a user. This includes the space's entries and records that were learned from the data."""
 
     async def forget_user(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Delete all data of a user for good. Entries and records learned from the data in the space are deleted too."""
+        """Delete all data of a user for good. The space's entries and records that were learned from the data are deleted
+        too."""
 
     def forget_user_sync(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Delete all data of a user for good. Entries and records learned from the data in the space are deleted too."""
+        """Delete all data of a user for good. The space's entries and records that were learned from the data are deleted
+        too."""
 
     async def keys(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
-        """List the keys. The store only has their digests."""
+        """List the names, spaces and roles of the keys. The store has the digests of the keys, not the keys."""
 
     def keys_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
-        """List the keys. The store only has their digests."""
+        """List the names, spaces and roles of the keys. The store has the digests of the keys, not the keys."""
 
     async def add_key(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., per_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.CreatedKey:
         """Create a key. The answer contains the key, which is shown only once."""

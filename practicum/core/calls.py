@@ -46,7 +46,8 @@ class OwnThread:
         if self._calls is None:
             self._calls = SimpleQueue()
             weakref.finalize(self, self._calls.put, None).atexit = False
-            # A daemon thread, unlike the threads of an executor: Python waits for all other threads before it exits.
+            # A daemon thread, unlike the threads of an executor: before its exit, Python waits for all threads that are
+            # not daemons.
             Thread(target=_work, args=(self._calls,), name=self._name, daemon=True).start()
         outcome: Future[Any] = Future()
         self._calls.put((copy_context(), function, outcome))
@@ -64,7 +65,8 @@ class OwnThread:
 
 
 async def call_apart(name: str, function: Callable[[], Any]) -> Any:
-    """Run one function in a new thread, as `OwnThread.call` does. Several calls may run at the same time."""
+    """Run one function by `OwnThread.call` in a new thread, and return its result. Several calls may run at the same
+    time."""
     thread = OwnThread(name)
     try:
         return await thread.call(function)

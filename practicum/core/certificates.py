@@ -20,7 +20,7 @@ OF_REQUESTS = (*OF_HTTPX, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def require_certificates(variables: Sequence[str] = OF_HTTPX) -> None:
-    """Raise UsageError if no path that a variable names exists."""
+    """Raise UsageError if one of these variables is set, and none of the paths in its value exists."""
     for variable in variables:
         value = os.environ.get(variable)
         if not value:

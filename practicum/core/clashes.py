@@ -1,4 +1,5 @@
-"""Tables of settings that exclude each other, or have no effect in combination with others."""
+"""Combinations of settings that are refused: settings that exclude each other, or that have no effect in combination
+with other settings."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Clash:
     a tuple of values, or a function of the value; `when` may also be a function of the settings.
 
     `do` is the message, with the advice. In the message, {names} is replaced by the settings of `unused` that were set,
-    {setting} by the first of these settings, and {s.NAME} by the value of a setting.
+    {setting} by the first of these settings, and {s.NAME} by the value of the setting NAME. `code` and `fields` are the
+    code and the fields of the error.
     """
 
     when: Mapping[str, Any] | Callable[[Any], object]
@@ -48,8 +50,8 @@ class Clash:
 
 
 def needs(*names: str, code: str = "settings.invalid", **values: Any) -> Clash:
-    """Return the clash that refuses the settings `names`, unless one of the settings in `values` has a value that
-    `values` accepts for it."""
+    """Return the clash that refuses the settings `names`, unless another setting has an accepted value. `values` maps
+    the names of such other settings to an accepted value, or to a tuple of accepted values."""
     several = {name: accepted if isinstance(accepted, tuple) else (accepted,) for name, accepted in values.items()}
     texts = (
         name if ON in accepted else f"{name}={' or '.join(map(str, accepted))}" for name, accepted in several.items()

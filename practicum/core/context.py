@@ -1,9 +1,9 @@
 """A context: an immutable value that contains entries. Applying a delta gives the next context.
 
 `Context.apply` is pure and total: each edit is either applied, or refused with a reason (ACE, section 3.1: incremental
-delta updates, merged by plain code). Entries are stored in pages of 64 in the order of birth. An edit replaces one page
-and shares all others, so the cost of a delta does not depend on the number of entries, and the rendering and the digest
-of a page are computed only once.
+delta updates, merged by plain code). Entries are stored in pages of 64 in the order of birth. An edit replaces one
+page, and the next context shares all other pages with the context before it, so the cost of a delta does not depend on
+the number of entries, and the rendering and the digest of a page are computed only once.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class PageSource(Protocol):
 class Page:
     """Up to 64 entries by number. A page never changes, and caches its renderings.
 
-    `origin` is the source that the page can be read from again; None if the entries are only in memory.
+    `origin` is the source from which the entries of the page can be read; None if the entries are only in memory.
     """
 
     __slots__ = ("_entries", "_index", "_renderings", "origin")
 
     def __init__(self, entries: dict[int, Entry] | None, like: Page | None = None) -> None:
-        """Create a page. `like` is a page that differs from the new page only in counters; the new page shares its
-        renderings."""
+        """Create a page. `like` is a page that differs from the new page only in counters or sources; the new page
+        shares the renderings of `like`."""
         self._entries = entries
         self._index = 0
         self._renderings: dict[object, Any] = {} if like is None else like._renderings
@@ -223,7 +223,7 @@ class Context:
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
         """Return the context after the edits of a log. Added entries get the ids that the log records.
 
-        The log may lack the edit that added an entry. Later edits of that entry have no effect.
+        If the log lacks the edit that added an entry, the other edits of that entry have no effect.
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:

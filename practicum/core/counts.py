@@ -82,7 +82,7 @@ class Count(StrEnum):
     )
     UNKNOWN_IDS = "unknown_ids", "cited id[|s] of entries that were not shown to the agent"
     ANNOTATED_UNKNOWN_IDS = "annotated_unknown_ids", "cited id[|s] of entries that were not shown (annotated attempts)"
-    UNCLEAR_CHOICES = "unclear_choices", "answer[|s] that name[s|] none of the choices, or several", True
+    UNCLEAR_CHOICES = "unclear_choices", "answer[|s] that name[s|] no choice, or several choices", True
     FAILED_ATTEMPTS = "failed_attempts", "attempt[|s] that failed with an error of the agent", True
     ANNOTATED_FAILED_ATTEMPTS = (
         "annotated_failed_attempts",
@@ -126,8 +126,8 @@ class Count(StrEnum):
     )
     DROPPED_NEEDS = (
         "dropped_needs",
-        "result[|s] that a part of a plan needs but cannot get: its own result, the result of a missing part, or a "
-        "result in a cycle of needs",
+        "result[|s] that a part of a plan needs but cannot get: the result of the part itself, the result of a "
+        "missing part, or a result in a cycle of needs",
     )
     UNCITED_BULLETS = "uncited_bullets", "proposed bullet[|s] dropped, because the attempt did not cite [it|them]"
     EXCESS_BULLETS = "excess_bullets", "proposed bullet[|s] dropped beyond the limit (`delta_max`)"
@@ -191,8 +191,11 @@ class Count(StrEnum):
         True,
     )
     CONFLICTING_EDITS = "conflicting_edits", "conflicting edit[|s] of parallel groups, reconciled by the curator"
-    WIDENED_JOINS = "widened_joins", "join[|s] of more than fan_in deltas, because no further level was allowed"
-    GROUPS_RAISED = "groups_raised", "step[|s] with more groups than requested, to keep within fan_in"
+    WIDENED_JOINS = (
+        "widened_joins",
+        "join[|s] of more than fan_in deltas, because no further level of joins was allowed",
+    )
+    GROUPS_RAISED = "groups_raised", "step[|s] with more groups than requested, so that no group is larger than fan_in"
     GROUPS_LOWERED = "groups_lowered", "step[|s] with fewer groups than requested, because there were fewer lessons"
     COPIES_LOWERED = "copies_lowered", "step[|s] with fewer copies than requested, because there were fewer groups"
     CLUSTERS_LOWERED = (

@@ -1,19 +1,19 @@
 """Difference of two methods on the same tasks, with its confidence interval and p-value.
 
 The result of a learning method varies between runs. So a difference between two runs is not a difference between two
-methods, regardless of the number of tasks: if runs differ by 6 points, three seeds of equal methods on 300 tasks look
-different in 45% of comparisons that treat only the tasks as random (docs/measure/compare.md). With three or more runs
-of both methods, tasks and runs are both random (`core.intervals.crossed_variance`), and the test is a paired t test
-with that variance.
+methods, regardless of the number of tasks: if runs differ by 6 points, two equally good methods, each with three seeds
+on 300 tasks, look different in 45% of comparisons that treat only the tasks as random (docs/measure/compare.md). With
+three or more runs of both methods, tasks and runs are both random (`core.intervals.crossed_variance`), and the test is
+a paired t test with the variance over tasks and runs.
 
 With fewer runs, no claim about the methods is possible, and the difference only describes these runs. Each task then
 counts as one value: the scores of a task are averaged first. Scores of 0 and 1 are compared with McNemar's exact test
-(1947) and Newcombe's interval (1998, method 10), whose width is above 0 even if the scores of no task differ. Other
-scores are compared with the paired, studentised bootstrap (bootstrap-t; Efron and Tibshirani 1993, chapter 12), seeded.
-The percentile bootstrap reports too many significant differences with few tasks: up to 10% instead of 5% in four
-simulated settings of ten tasks, where the bootstrap-t reports up to 4%.
+(1947) and Newcombe's interval (1998, method 10), whose width is above 0 even if both methods have the same score on
+every task. Other scores are compared with the paired, studentised bootstrap (bootstrap-t; Efron and Tibshirani 1993,
+chapter 12), seeded. The percentile bootstrap reports too many significant differences with few tasks: up to 10% instead
+of 5% in four simulated settings of ten tasks, where the bootstrap-t reports up to 4%.
 
-Several comparisons with one baseline are corrected by Holm's method (1979).
+If several methods are compared with one baseline, the p-values are corrected by Holm's method (1979).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Difference:
     """The scores of a first method minus the scores of a second method.
 
     `effect` is the mean difference on `n` tasks, from -1 to 1, and `ci95` its 95% interval. `p` is the p-value of the
-    hypothesis of no difference, by the test `test`. `seeds` is the number of runs of the method with fewer runs. If it
-    is `MIN_SEEDS` or more, interval and p-value are about the methods (`test` is "crossed"); otherwise they are about
-    these runs only. `better` and `worse` count the tasks on which the first method scored higher or lower than the
-    second.
+    hypothesis of no difference, by the test `test`. `seeds` is the number of runs of the method with fewer runs. If
+    `seeds` is `MIN_SEEDS` or more, `ci95` and `p` are about the methods (`test` is "crossed"); otherwise `ci95` and `p`
+    are about these runs only. `better` and `worse` count the tasks on which the first method scored higher or lower
+    than the second.
     """
 
     effect: float
@@ -101,7 +101,8 @@ def _scores(values: ArrayLike) -> np.ndarray:
 
 def mcnemar(better: int, worse: int) -> float:
     """Return the exact two-sided p-value of the hypothesis that, on a task with different scores, each method is
-    equally likely to have the higher score."""
+    equally likely to have the higher score. The first method scored higher on `better` tasks, the second method on
+    `worse` tasks."""
     n = better + worse
     as_extreme: int = 2 * sum(comb(n, k) for k in range(min(better, worse) + 1))
     return min(1.0, as_extreme / (1 << n))
@@ -158,7 +159,7 @@ def _bootstrap_t(d: np.ndarray) -> tuple[tuple[float, float], float]:
         return _without_spread(mean, n)
     t = _studentised(d)
     p = (1 + int((t >= abs(mean) / error - 1e-9).sum())) / (len(t) + 1)
-    # The largest distance from 0 at which p is above 0.05.
+    # Half the width of the interval: the largest distance of the mean from 0 at which p would be above 0.05.
     allowed = int(ALPHA * (len(t) + 1)) - 1
     reach = float(np.partition(t, len(t) - allowed - 1)[len(t) - allowed - 1]) * error
     return (mean - reach, mean + reach), p
@@ -182,7 +183,7 @@ def _studentised(d: np.ndarray) -> np.ndarray:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Return the p-values corrected for the number of comparisons (Holm 1979), in the same order."""
+    """Return the p-values corrected for the number of comparisons (Holm 1979), in the order of `ps`."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     corrected, largest = [0.0] * len(ps), 0.0
     for rank, i in enumerate(order):
@@ -196,8 +197,8 @@ Verdict = Literal["better", "worse", "runs higher", "runs lower", "unclear"]
 
 def verdict(difference: Difference, corrected: float) -> Verdict:
     """Return the claim that a difference allows: "better" or "worse" about the first method, or, with fewer than three
-    runs of a method, "runs higher" or "runs lower" about these runs only. "unclear" with fewer than ten tasks, if the
-    corrected p-value is above 0.05, or if the interval contains 0."""
+    runs of a method, "runs higher" or "runs lower" about these runs only. The verdict is "unclear" in three cases: with
+    fewer than ten tasks, if the corrected p-value is above 0.05, or if the interval contains 0."""
     low, high = difference.ci95
     if difference.n < MIN_TASKS or corrected > ALPHA or low <= 0.0 <= high:
         return "unclear"

@@ -15,8 +15,8 @@ from practicum.core.types import Step
 from practicum.core.words import one_line
 
 CONVERSATION = "conversation:"
-"""Prefix of a source that names a conversation. The entries with this source are the turns of that conversation, in the
-order in which they were added."""
+"""Prefix of a source that names a conversation, such as `conversation:c1`. The entries with the same conversation
+source are the turns of one conversation, in the order in which they were added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def trust(self) -> Trust:
-        """The lowest trust level among the sources of the entry. An approval in a review does not raise it."""
+        """The lowest trust level among the sources of the entry. An approval in a review does not raise this level."""
         return trust_of(self.sources)
 
     @property
@@ -67,7 +67,8 @@ class Entry:
 
     @property
     def solved(self) -> str:
-        """The text that a prompt can show of the entry, as the function `solved` returns it."""
+        """Text of the entry, followed by the other content that a prompt can show: the result of the function
+        `solved`."""
         return solved(self.text, self.data)
 
     @property
@@ -82,9 +83,9 @@ class Entry:
 
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
-    """Return the text of an entry with the other content that a prompt can show: the steps and the answer of a solved
-    task, or the answer of a correction and the comment on the wrong answer. A review shows the returned text, and two
-    edits with the same returned text count as equal."""
+    """Return the text of an entry, followed by the other content that a prompt can show: the steps and the answer of a
+    solved task, or the answer of a correction and the comment on the wrong answer. A review shows the returned text,
+    and two edits with the same returned text count as equal."""
     steps = [Step(kind, part).line for kind, part in data.get("steps", ())]
     answer = [f"→ {data['answer']}"] if "answer" in data else []
     wrong = [f"wrong: {data['comment']}"] if "comment" in data else []
@@ -95,7 +96,7 @@ def solved(text: str, data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add an entry. Because the new entry has no id yet, later edits of the same delta can name it by `ref`."""
+    """Add an entry. The new entry has no id yet, so later edits of the delta can name the new entry by `ref`."""
 
     section: str
     text: str
@@ -151,8 +152,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Add to the counters of an entry: how often the entry helped, harmed and was relied on. The numbers to add must
-    not be negative."""
+    """Add to the counters of an entry: `helpful` (how often the entry helped), `harmful` (how often it harmed) and
+    `uses` (how often an agent relied on it). The numbers to add must not be negative."""
 
     id: str
     helpful: int = 0
@@ -212,7 +213,7 @@ class Delta:
         """Ids of the lessons that an edit of the delta writes into an entry, or that an entry already covers.
 
         A lesson that only leads to votes or deletions is not covered, because these edits can show that an entry is
-        wrong, but do not correct the entry. An entry that the delta deletes covers nothing.
+        wrong, but do not correct the entry. An entry that the delta deletes covers no lesson.
         """
         deleted = self.deleted
         lessons = {r.lesson for r in self.resolutions if r.entry and r.entry not in deleted}

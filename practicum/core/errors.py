@@ -8,8 +8,9 @@ PracticumError
 ├── MethodError           a method returned a wrong value from a seam
 ├── StoreError            a run folder cannot be opened or written
 │   ├── NotARun           the folder contains no run
+│   ├── StoreAway         a database server cannot be reached now
 │   └── RunBusy           another process is writing to the folder
-├── JournalMismatch       the journal has the result of a different request
+├── JournalMismatch       the journal has the result of another request than the run makes now
 ├── PlaceTaken            two effects have the same place in the journal
 ├── ModelError            a model cannot be used in this run
 ├── ProviderError         a provider failed after all retries
@@ -91,7 +92,7 @@ class UsageError(PracticumError):
 
 
 class PracticumWarning(UserWarning):
-    """Something was only partly done; the one-line text names the part that was not done."""
+    """An operation was only partly done. The message is one line, which names the part that was not done."""
 
 
 class TaskFileError(UsageError):
@@ -125,7 +126,7 @@ class RunBusy(StoreError):
 
 
 class JournalMismatch(PracticumError):
-    """The journal has the result of a different request at a place: the program or its settings changed."""
+    """At the place of a request, the journal has the result of another request: the program or its settings changed."""
 
 
 class PlaceTaken(PracticumError):
@@ -146,7 +147,7 @@ class RequestError(ProviderError):
     and continues.
 
     The code gives the reason: provider.filtered (content filter), window.exceeded (larger than the context window),
-    output.invalid (no valid output in all tries), provider.refused (anything else).
+    output.invalid (no try gave valid output), provider.refused (any other reason).
     """
 
 

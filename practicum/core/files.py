@@ -85,7 +85,7 @@ def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> 
 
 
 def create_private(path: Path) -> BinaryIO:
-    """Create a file that only its user can read. Raises FileExistsError if it exists."""
+    """Create a file that only its user can read. Raises FileExistsError if the file exists."""
     return _create(path, PRIVATE)
 
 
@@ -96,7 +96,8 @@ def append_private(path: Path) -> BinaryIO:
 
 
 def ensure_private(path: Path) -> None:
-    """Create an empty file that only its user can read, unless the file exists. Later writes keep its mode."""
+    """Create an empty file that only its user can read, unless the file exists. Later writes to the file keep this
+    mode."""
     if not os.path.lexists(path):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, PRIVATE))
 

@@ -54,8 +54,8 @@ def form_error(form: type[Form], error: ValidationError) -> UsageError:
 
 
 def _require_few_fields(body: bytes) -> None:
-    """Raise UsageError for a JSON object with too many fields. A JSON value that is not an object is refused later,
-    when the form is parsed."""
+    """Raise UsageError for a JSON object with too many fields. A JSON value that is not an object passes this check,
+    and is refused when the form is parsed."""
     if body.count(b":") <= MOST_FIELDS:
         return
     import msgspec

@@ -6,8 +6,8 @@ imported modules also stay alive: scanning them takes a tenth of the start time 
 still freed immediately.
 
 When the process exits, Python would scan all modules and classes ever loaded, which takes half a second
-(`bench/start_bench.py`), although the system frees the memory anyway. All objects that must be closed are closed
-earlier.
+(`bench/start_bench.py`), although the system frees the memory anyway. All objects that must be closed are closed before
+the exit.
 """
 
 from __future__ import annotations

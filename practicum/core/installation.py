@@ -1,7 +1,8 @@
 """The installation of a user: a secret key, and marks (keyed hashes) made with the key.
 
 A run folder names the programs to execute and the addresses to call. A mark in the folder shows that this user wrote
-these names and addresses on this machine. Anyone with the key can make marks, so only the user can read the key.
+these names and addresses on this machine. Anyone with the key can make marks, so the key file is readable only by the
+user.
 """
 
 from __future__ import annotations
@@ -67,13 +68,15 @@ def _key() -> bytes:
     if len(key) != KEY_BYTES:
         raise UsageError(
             "installation.damaged",
-            f"{path} is not a key of practicum ({len(key)} bytes, not {KEY_BYTES}): delete this file",
+            f"{path} is not a key of practicum ({len(key)} bytes, not {KEY_BYTES}): delete this file, and practicum "
+            "creates a new key",
         )
     return key
 
 
 def _create_key(path: Path) -> bytes:
-    """Create a key at this path and return it. If another process creates a key there first, return that key."""
+    """Create a key at this path and return it. If another process creates a key at this path first, return the key of
+    the other process."""
     make_folder(path.parent)
     part = path.with_name(f"{KEY_FILE}.{secrets.token_hex(8)}")
     try:

@@ -3,8 +3,9 @@
 Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and has a width above 0 even at 0% and 100%.
 Other scores get the percentile bootstrap (Efron 1979), seeded. The BCa bootstrap is more precise for skewed scores but
 undefined for some small samples; with fewer than ten values, the intervals of both bootstraps are somewhat too narrow.
-If all values are equal, resampling gives no spread, so Wilson's formula at that mean is used. The formula is for scores
-of 0 and 1, which vary more than any other scores in [0, 1] with the same mean. So the interval is conservative.
+If all scores are equal, resampling gives no spread, so Wilson's formula is used with the mean of the scores. The
+formula is for scores of 0 and 1, which vary more than any other scores in [0, 1] with the same mean. So the interval is
+conservative.
 
 These intervals cover the variation between tasks. `crossed_variance` and `method_ci95` also cover the variation between
 runs.
@@ -65,8 +66,8 @@ def share_ci95(hits: int, n: int) -> tuple[float, float]:
 def total_ci95(total: float, n: int) -> tuple[float, float]:
     """Return the 95% interval of the mean `total / n` of n scores in [0, 1], in constant time.
 
-    The interval includes the mean. It is Wilson's interval for the total rounded to a whole number of right answers, so
-    it is wider than necessary for scores other than 0 and 1. Raises ValueError for n < 1.
+    The interval includes the mean. It is Wilson's interval of a proportion, with the total rounded to a whole number of
+    right answers. For scores other than 0 and 1, this interval is wider than necessary. Raises ValueError for n < 1.
     """
     total = min(max(total, 0.0), n)
     low, high = share_ci95(round(total), n)
@@ -77,9 +78,9 @@ def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, flo
     """Return the 95% interval of the mean over tasks that were attempted several times, given one sequence of scores
     per task.
 
-    Repeated attempts at a task are not evidence about other tasks, so each task counts as one value: the result is the
-    interval of the mean of the tasks' mean scores. Raises ValueError as `mean_ci95` does, and for a task without a
-    score.
+    Repeated attempts at a task are not evidence about other tasks, so each task counts as one value, its mean score.
+    The result is the interval of the mean of these values. Raises ValueError as `mean_ci95` does, and for a task
+    without a score.
     """
     if not all(scores_by_task):
         raise ValueError("each task needs at least one score")
@@ -88,12 +89,12 @@ def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, flo
 
 def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the 95% interval of a method's mean score. It covers the variation between tasks and, with three or more
-    runs, also between runs. `scores_by_task` has, for each task, the scores in [0, 1] of all runs in the same order.
-    With fewer runs, the result is `repeated_ci95`.
+    runs, also between runs. `scores_by_task` has, for each task, the scores in [0, 1] of all runs, in the same order of
+    runs. With fewer than three runs, the result is the interval that `repeated_ci95` returns.
 
     With three or more runs, the result is Wilson's interval with Student's t and an effective sample size: the number
-    of tasks at which the mean of independent scores of 0 and 1 would have the same variance as this mean (as in cluster
-    sampling; Korn and Graubard 1998). Raises ValueError as `repeated_ci95` does.
+    of tasks at which the mean of independent scores of 0 and 1 would have the same variance as the method's mean score
+    (as in cluster sampling; Korn and Graubard 1998). Raises ValueError as `repeated_ci95` does.
     """
     if not scores_by_task or len(scores_by_task[0]) < MIN_SEEDS:
         return repeated_ci95(scores_by_task)
@@ -114,10 +115,10 @@ def crossed_variance(by_task: np.ndarray, *methods: np.ndarray) -> tuple[float, 
     both random.
 
     `methods` are the scores of one or two methods, each of shape (tasks, runs) with two or more runs; `by_task` has,
-    for each task, the method's mean over its runs, or the difference of two methods. Every run attempts every task and
-    belongs to one method: a two-way layout of random effects with runs nested in methods (Searle, Casella and McCulloch
-    1992, chapter 4). The result is the variance over tasks plus, for each method, the part of the variance between its
-    runs that exceeds the noise of single attempts.
+    for each task, the method's mean over its runs, or the difference between the two methods' means. Every run attempts
+    every task and belongs to one method: a two-way layout of random effects with runs nested in methods (Searle,
+    Casella and McCulloch 1992, chapter 4). The returned variance is the variance over tasks plus, for each method, the
+    part of the variance between its runs that exceeds the noise of single attempts.
 
     The degrees of freedom are the harmonic mean of the degrees for tasks and the degrees for runs (Welch 1938),
     weighted by the fractions of the variance that are due to tasks and to runs. Satterthwaite (1946) squares these

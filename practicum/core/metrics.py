@@ -91,7 +91,7 @@ _ALL = [
     *_series(
         "success",
         ("rate", "share", "success rate", "first attempts that succeeded, in a window of the last attempts; an "
-         "attempt succeeds by its score or, without a score, by the verdict"),
+         "attempt succeeds by its score or, without a score, by the verdict in its feedback"),
         ("low", "share", "lower end", "the lower end of the 95% interval of the rate"),
         ("high", "share", "upper end", "the upper end of the 95% interval of the rate"),
         ("best_of_k", "share", "best of k", "chosen attempts that succeeded, if a task has several attempts"),
@@ -103,11 +103,11 @@ _ALL = [
         ("entries", "count", "memories", "memories in the context after the step"),
         ("successes", "count", "from successes", "memories that were extracted from successful attempts"),
         ("failures", "count", "from failures", "memories that were extracted from failed attempts"),
-        ("others", "count", "others", "memories without a known outcome"),
+        ("others", "count", "others", "memories that store neither success nor failure as their outcome"),
     ),
     *_series(
         "retrieval",
-        ("similarity", "share", "mean similarity", "cosine similarity of the retrieved entries to their task, mean"),
+        ("similarity", "share", "mean similarity", "cosine similarity of a retrieved entry to the task, mean"),
         ("best", "share", "best similarity", "cosine similarity of a task to the nearest retrieved entry, mean of "
          "the tasks"),
         ("relied_on", "share", "relied on", "retrieved entries that the agent cites in its answer"),
@@ -139,7 +139,7 @@ _ALL = [
     *_series("tokens", ("tokens", "tokens", "tokens of a task", "tokens of all calls of a step, divided by its tasks")),
     *_series(
         "dynamics",
-        ("current", "share", "current", "tasks that the checkpoint solves"),
+        ("current", "share", "current", "tasks that the current checkpoint solves"),
         ("recent", "share", "recently solved", "tasks that any of the last checkpoints solves"),
         ("active", "share", "active instability", "tasks that any of the last checkpoints solves, but the current "
          "checkpoint does not"),
@@ -148,7 +148,7 @@ _ALL = [
         ("best", "share", "best so far", "tasks that any checkpoint so far solves"),
     ),
     *_progress(
-        ("score.mean", "share", "score", "the mean of the first scores of all tasks so far"),
+        ("score.mean", "share", "score", "the mean score of all first attempts so far"),
         ("score.best_of_k", "share", "best of k", "the mean score of the chosen attempts so far"),
         ("score.step", "share", "score of the step", "the mean score of the attempts of the step"),
         ("score.validation", "share", "validation", "the score on the validation tasks after the step"),
@@ -237,8 +237,8 @@ _ALL = [
         ("learning_failures", "count", "rounds of learning that failed"),
         ("alarms", "count", "alarms that were raised"),
         ("failed_webhooks", "count", "alarms that the webhook did not accept"),
-        ("failed_decisions", "count", "decisions about a rollout that could not be made; they are retried"),
-        ("failed_polls", "count", "times that changes by other processes could not be read; they are retried"),
+        ("failed_decisions", "count", "decisions about a rollout that could not be made; the decisions are retried"),
+        ("failed_polls", "count", "failed reads of changes by other processes; the reads are retried"),
         ("lost_rows", "count", "rows that could not be written"),
         ("late_rows", "count", "rows that were dropped because their space had been deleted"),
     ),
@@ -257,7 +257,7 @@ _ALL = [
     ),
     *_service(
         "summary",
-        ("score", "share", "first scores of interactions: `_sum` divided by `_count` is the mean", "space"),
+        ("score", "share", "the first score of each interaction: `_sum` divided by `_count` is the mean", "space"),
     ),
     *_service(
         "histogram",

@@ -65,8 +65,8 @@ def _item(entry: Entry, format: ExportFormat) -> str:
     if format == "agents-md":
         return f"- {indented(visible_to_model(text))[2:]}"
     multiline = "\n" in text
-    # `load` removes counts at the end of an item. If the text itself ends with counts, add the counts of the entry, so
-    # that `load` removes these and keeps the whole text.
+    # `load` removes counts at the end of an item. If the text itself ends with counts, append the counts of the entry,
+    # even counts of 0, so that `load` removes the appended counts and keeps the whole text.
     with_counts = entry.helpful or entry.harmful or (not multiline and _COUNTS.search(text))
     counts = f" (+{entry.helpful}/-{entry.harmful})" if with_counts else ""
     return f"- [{entry.id}]{counts}\n{indented(text)}" if multiline else f"- [{entry.id}] {text}{counts}"
@@ -80,7 +80,7 @@ def _shown_text(entry: Entry) -> str:
 
 
 MOST_COUNTED = 10**15 - 1
-"""Highest count in a file: 15 digits."""
+"""Highest count of an entry in a playbook file: 15 digits."""
 
 
 def _with_steps(data: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def load(path: Path) -> Context:
 
 
 def read_file(path: Path) -> str:
-    """Return the text of a playbook file. Raises ContextFileError if it cannot be read."""
+    """Return the text of a playbook file. Raises ContextFileError if the file cannot be read."""
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -205,8 +205,8 @@ def _unknown_fields(file: dict[str, Any]) -> list[LeftOut]:
 
 def _numbered(entries: Iterable[tuple[str | None, str]]) -> list[str]:
     """Return an id for each entry of a file, given (id or None, place in the file) pairs. Entries without an id, or
-    with an id that does not begin with e (such as c5, the id of a correction), get new ids, with numbers above all
-    others in the file. Raises ContextFileError for an id that occurs twice or is too large."""
+    with an id that does not begin with e (such as c5, the id of a correction), get new ids, with numbers above the
+    numbers of all ids that are kept. Raises ContextFileError for an id that occurs twice or is too large."""
     ids, places = list[str | None](), dict[str, str]()
     for stored_id, place in entries:
         id = stored_id if stored_id is not None and stored_id.startswith("e") else None
@@ -272,8 +272,9 @@ def read_items(text: str) -> tuple[list[MarkdownEntry], list[LeftOut]]:
     first-level heading and also deeper headings, the first-level heading is the title. Entries directly below the
     title, or above all headings, are in the section `general`.
 
-    An item includes the indented lines after it, with the blank lines between them, and lines that directly follow it.
-    A code block without indentation belongs to the item before it or, directly below a heading, is an entry.
+    An item continues over the lines directly below its first line, indented or not, up to a blank line. After the blank
+    line, it only continues over indented lines. A code block without indentation belongs to the item directly above the
+    block; without such an item, the block is an entry.
     """
     reader = _Reader()
     numbered = list(enumerate(lines(text), 1))
@@ -409,7 +410,8 @@ def _indent(line: str) -> int:
 
 
 def _item_of(line: int, section: str, item: list[str]) -> MarkdownEntry:
-    """Parse a list item. A text of one line is between the id and the counts; a text of several lines is below both."""
+    """Parse a list item. A text of one line is between the id and the counts; a text of several lines is below the line
+    with the id and the counts."""
     text = clean("\n".join(item))
     first, _, rest = text.partition("\n")
     match = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)

@@ -5,7 +5,7 @@ A package registers a plug-in in its `pyproject.toml`. The plug-in is imported o
     [project.entry-points."practicum.scorers"]
     levenshtein = "my_package.scorers:levenshtein"
 
-practicum registers its plug-ins (`practicum.plugins`) in the same way.
+practicum registers its own plug-ins (`practicum.plugins`) in the same way.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NAME = re.compile(r"[\w.+-]{1,64}", re.ASCII)
 """Pattern of names that can be typed, and that look the same on every terminal."""
 
 OWN = "practicum"
-"""Distribution whose plug-ins come first."""
+"""Distribution whose plug-ins come before the plug-ins of other distributions."""
 
 NO_CORE: Mapping[str, str | None] = MappingProxyType({})
 
@@ -77,7 +77,7 @@ def implements(protocol: type) -> Lacks:
 
 
 def called(plugin: object) -> Sequence[str]:
-    """Check a plug-in that must be a function. Return the missing parts."""
+    """Return the parts that a plug-in lacks to be a function."""
     return [] if callable(plugin) else ["a `__call__` method: it is not a function"]
 
 
@@ -99,12 +99,12 @@ class Group(Generic[T]):
     """All plug-ins of one kind, from the core and from the entry points of installed packages.
 
     `name` is the entry point group, such as "practicum.scorers", and `noun` the kind in messages. `lacks` checks
-    registered objects. `core` has the plug-ins of the core: the "module:object" by name, or None if the core creates
-    the plug-in in a different way. `unknown` is the error code for an unknown name, and `advice` the end of the message
-    for an unknown name.
+    registered objects. `core` maps the name of each plug-in of the core to "module:object", or to None if the core
+    creates the plug-in in a different way. `unknown` is the error code for an unknown name, and `advice` the end of the
+    message for an unknown name.
 
-    The names of the core and of practicum's plug-ins are reserved: a plug-in of another package with such a name is
-    refused. If two other packages register the same name, both are refused.
+    The names of the plug-ins of the core and of practicum are reserved: a plug-in of another package with a reserved
+    name is refused. If two other packages register the same name, both are refused.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class Group(Generic[T]):
         self._cached: tuple[dict[str, EntryPoint], list[Plugin]] = {}, []
 
     def names(self) -> tuple[str, ...]:
-        """Return the names: first of the core, in the order of `core`, then of practicum's plug-ins, then of other
-        packages."""
+        """Return the names of all plug-ins: first the plug-ins of the core, in the order of `core`, then practicum's
+        own plug-ins, then the plug-ins of other packages."""
         return (*self.core, *self.registered())
 
     def registered(self) -> Mapping[str, EntryPoint]:
@@ -139,7 +139,7 @@ class Group(Generic[T]):
         """Import a plug-in.
 
         Raises UsageError for an unknown name, for a package that cannot be imported, and for a plug-in that lacks a
-        part. The message names the package or the part.
+        required part (see `lacks`). The message names the package or the part.
         """
         if (reference := self.core.get(name)) is not None:
             module, _, attribute = reference.partition(":")

@@ -1,8 +1,8 @@
 """Redaction: credentials and personal data are replaced by placeholders before they are stored or sent.
 
-A placeholder such as <email-3f2a9c01d4b7> is a keyed hash of the value. So the same value has the same placeholder in
-all runs of an installation, and a guessed value cannot be tested without the installation's secret key. The values are
-only stored if the caller names a file for them, and only with that file can placeholders be turned back into values.
+A placeholder such as <email-3f2a9c01d4b7> is a keyed hash of the value. So a value has the same placeholder in all runs
+of an installation, and a guessed value cannot be tested without the installation's secret key. The values are only
+stored if the caller names a file for them, and only with that file can placeholders be turned back into values.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Redactor:
         redacted = self._texts.get(text)
         if redacted is None:
             redacted = text
-            # After a value was replaced, a further value next to the placeholder may match.
+            # After a value was replaced by a placeholder, the text next to the placeholder may match as a further
+            # value.
             while values := find(redacted, self.kinds):
                 end, parts = 0, list[str]()
                 for value in values:
@@ -103,8 +104,8 @@ class Redactor:
         return text if redacted == text else redacted
 
     def _placeholder(self, kind: Kind, value: str) -> str:
-        # A value can also be written in capital letters and, if it is a number, with other separators, so these are
-        # ignored.
+        # The same email address or number can be written with other capitals or other separators, so a placeholder does
+        # not depend on them. In secrets, capitals are significant.
         same = value if kind == "secrets" else value.casefold()
         if kind in _NUMBERS:
             same = re.sub(r"[^\w+]", "", same)

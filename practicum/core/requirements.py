@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that installs the requirements of an extra."""
+    """Return the command that installs the requirements of an extra of practicum."""
     needed = [str(r).partition(";")[0].strip() for r in _requirements("practicum", extra) if r.marker is not None]
     return shlex.join(["pip", "install", *(needed or [f"practicum[{extra}]"])])
 
@@ -35,8 +35,8 @@ def require(package: str, feature: str) -> None:
 
 
 def _held_back(package: str) -> str:
-    """Return the end of a message that names the installed packages that need an older version of `package` than
-    practicum needs. The text is empty without such packages."""
+    """Return the end of a message: the names of the installed packages that need an older version of `package` than
+    practicum needs. Return an empty text if no installed package does."""
     from packaging.requirements import Requirement
 
     bounds = (bound for part in _requirements("practicum") if part.name == package for bound in part.specifier)
@@ -51,8 +51,8 @@ def unmet_requirements(package: str | None = None) -> list[str]:
     """Return the packages that practicum needs and that are missing or of an unsuitable version, each with the command
     that installs it.
 
-    With `package`, only this package and the packages of its extras are checked, which is fast: the other requirements
-    of the package were installed with the package.
+    With `package`, only this package and the requirements of its extras are checked, which is fast. The other
+    requirements of the package are not checked, because they were installed with the package.
     """
     direct = [
         requirement

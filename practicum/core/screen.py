@@ -72,13 +72,13 @@ def _flags(text: str) -> tuple[Flag, ...]:
 
 
 def steers(text: str) -> bool:
-    """Whether a text addresses the model's instructions or contains hidden characters."""
+    """Whether a text has instruction-shaped phrases, hidden characters, or words that mix in lookalike letters."""
     return any(flag.kind in ("instruction", "characters") for flag in flags(text))
 
 
 _flags_of_short = lru_cache(maxsize=4096)(_flags)
-"""Cached version of `_flags` for short texts, because the texts of an edit are checked several times. Caching long
-texts would take too much memory."""
+"""Cached version of `_flags`, because the texts of an edit are checked several times. It is used for short texts only,
+because cached long texts would take too much memory."""
 
 
 def _findings(text: str) -> Iterator[Flag]:
@@ -140,8 +140,8 @@ def _characters(text: str) -> Iterator[Flag]:
 @dataclass(frozen=True, slots=True)
 class _Phrases:
     """Patterns under one heading of `instructions.txt`: one pattern for each spelling in which a text is searched (see
-    `core.spelling`). `spelled` replaces `joined` for a text with words spelled letter by letter; `other` has the
-    phrases that are not ASCII."""
+    `core.spelling`). `spelled` replaces `joined` if the text has words spelled letter by letter; `other` has the
+    phrases with characters outside of ASCII."""
 
     plain: re.Pattern[str]
     words: re.Pattern[str]

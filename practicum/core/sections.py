@@ -23,6 +23,7 @@ def parse_sections(lines: Iterable[str]) -> dict[str, str]:
 
 
 def plain_name(name: str) -> str:
-    """Return the letters and digits of a name in lower case, as words. A leading number is dropped if words follow."""
+    """Return the words of a name in lower case, joined by spaces. A word has letters and digits only, and `&` counts as
+    the word `and`. A leading number is dropped if words follow."""
     words = re.findall(r"[^\W_]+", name.casefold().replace("&", " and "))
     return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)

@@ -1,9 +1,9 @@
 """Credentials and personal data in a text, for the filter of learned texts and for redaction.
 
-Credentials are matched by detect-secrets' patterns for keys of known form. The entropy detectors of detect-secrets,
-which flag ids and numbers as keys, and its network check are not used. Numbers with a checksum (cards, IBANs, personal
-id numbers) are validated by python-stdnum, so that a number in a task rarely matches. Names and postal addresses have
-no fixed form and are not detected.
+Credentials are matched by detect-secrets' patterns for keys of known form. Two parts of detect-secrets are not used:
+the entropy detectors, which flag ids and numbers as keys, and the network check. Numbers with a checksum (cards, IBANs,
+personal id numbers) are validated by python-stdnum, so that other numbers in a task rarely match. Names and postal
+addresses have no fixed form and are not detected.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ PLACEHOLDER = re.compile(f"<(?:{'|'.join(NOUNS.values())})-[0-9a-f]{{12}}>")
 
 
 def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[SensitiveValue]:
-    """Return the sensitive values of these kinds in a text, in order. Overlapping values are joined into one value of
-    the most serious kind among them. No value overlaps a placeholder."""
+    """Return the sensitive values of these kinds in a text, in the order of their positions. Overlapping values are
+    joined into one value of the most serious kind among them. No value overlaps a placeholder."""
     joined: list[SensitiveValue] = []
     for value in sorted(_detect(text, tuple(kinds)), key=lambda value: value.start):
         if not joined or value.start >= joined[-1].end:
@@ -74,10 +74,11 @@ def _secrets(text: str) -> Iterator[SensitiveValue]:
     if "-----BEGIN" in text:
         yield from _spans("secrets", "a private key", _PEM, text)
     for start, line in _lines(text):
-        # Keys have digits, so a line without digits has no key. A password in an address may have no digits.
+        # Keys have digits, so a line without digits has no key. Passwords in addresses may have no digits, so they are
+        # searched below.
         for label, pattern in _key_patterns() if _DIGIT.search(line) else ():
             for match in pattern.finditer(line):
-                # If a pattern has groups, the key is in a group.
+                # If a pattern has groups, the key is the first group that is not empty.
                 inner = next((n for n, part in enumerate(match.groups(), 1) if part), 0)
                 if match.group(inner):
                     yield SensitiveValue("secrets", label, start + match.start(inner), start + match.end(inner))
@@ -152,7 +153,8 @@ _ASSIGNED = re.compile(
 
 
 def _looks_random(word: str) -> bool:
-    """Whether an unquoted word looks like a password: it has letters and digits."""
+    """Whether an unquoted word looks like a password: it has at least 8 characters, with letters and digits among
+    them."""
     word = word.rstrip(".!?:")
     return len(word) >= 8 and any(c.isdigit() for c in word) and any(c.isalpha() for c in word)
 
@@ -185,7 +187,7 @@ _PHONE = re.compile(
 
 
 def _is_phone(text: str) -> bool:
-    # Eight digits after a 0 may be a date.
+    # Eight digits that begin with a 0 may be a date.
     return (9 if text.startswith(("0", "(0")) else 8) <= sum(c.isdigit() for c in text) <= 15
 
 

@@ -71,7 +71,7 @@ class Resume(StrEnum):
     """Conditions under which a resume may change a setting."""
 
     FREE = "yes"
-    """At any time; no result depends on it."""
+    """At any time; no result depends on the setting."""
 
     LATER = "yes, for later calls"
     """At any time; stored results are unchanged."""
@@ -154,7 +154,7 @@ class SettingField:
 
     @property
     def help(self) -> str:
-        """Help text. If it does not mention every choice, it is followed by all choices."""
+        """Help text. If the text does not mention every choice, a list of all choices follows the text."""
         named = all(choice in self.setting.help for choice in self.choices)
         return self.setting.help if named else f"{self.setting.help.rstrip('.')}: {', '.join(self.choices)}."
 

@@ -3,8 +3,8 @@
 `pieces` returns the normalized pieces by which texts are compared: three content words in a row, five words in a row,
 and distinctive words (a code, a long number, an identifier, a name, a short quotation). `grams` returns everything in a
 text that a piece of another text can match. Both functions ignore case, spaces, punctuation, invisible characters and
-the Unicode form. A piece that many texts have does not identify any of these texts, so `Rarity` counts the texts that
-have a piece.
+the Unicode form. A piece that many texts have identifies none of these texts, so `Rarity` counts, for each piece, the
+texts that have the piece.
 
 Not recognized are: a paraphrase; a translation; one or two ordinary words ("swordfish"), unless they are quoted,
 capitalized or hyphenated; and letters replaced by lookalikes. In a language without spaces, a piece is six characters
@@ -59,7 +59,7 @@ _CAPITALS = re.compile(r"[a-z]\w*[A-Z]|[A-Z]{5}")
 
 
 def pieces(text: str) -> frozenset[str]:
-    """Return the normalized pieces by which texts are compared."""
+    """Return the normalized pieces of a text, by which the text is compared with other texts."""
     text = _visible(text)
     words = _words(text)
     return frozenset((*_runs(words), *_distinctive(text, words)))

@@ -1,10 +1,10 @@
 """Normalized spellings of a text, so that one pattern matches every spelling of a phrase.
 
-`shown` removes the disguise of a text: escapes, accents and styled letters. `plain` and `latin` lower the case of its
-result; `plain` keeps the scripts, and `latin` replaces lookalikes by Latin letters. `words` reduces each gap in the
-result of `latin` to one character, and `joined` then removes these characters. `collapsed` reduces each gap in the
-result of `plain`. Each spelling keeps the positions in the original text. Encodings that a reader has to compute
-(base64, rot13, reversed letters) are not decoded.
+`shown` removes the disguise of a text: escapes, accents and styled letters. `plain` and `latin` lower the case of the
+result of `shown`; `plain` keeps the scripts, and `latin` replaces lookalikes by Latin letters. `words` reduces each gap
+between words in the result of `latin` to one character, and `joined` removes the gaps from the result of `words`.
+`collapsed` reduces each gap in the result of `plain` to one space. Each spelling keeps the positions in the original
+text. Encodings that a reader has to compute (base64, rot13, reversed letters) are not decoded.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Spell = Callable[[re.Match[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A rewritten text. `steps` has, for each rewriting, the replaced pieces: start and end of each piece in the new
-    text, then start and end in the old text."""
+    """A rewritten text. `steps` has, for each rewriting, the replaced pieces: start and end of each piece in the text
+    after the rewriting, then start and end in the text before the rewriting."""
 
     text: str
     steps: tuple[list[tuple[int, int, int, int]], ...] = field(default=(), repr=False)
 
     def sub(self, pattern: re.Pattern[str], spell: Spell) -> Spelling:
-        """Replace the matches of a pattern."""
+        """Return the text with the matches of a pattern replaced by the results of `spell`."""
         parts, pieces, end, length = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for match in pattern.finditer(self.text):
             new = spell(match)
@@ -57,7 +57,8 @@ class Spelling:
 
 
 def _old(pieces: list[tuple[int, int, int, int]], place: int, *, first: bool) -> int:
-    """Map an index after a rewriting to the index of the same character before it."""
+    """Return the index in the text before a rewriting, given the index of the character in the text after the
+    rewriting. In a replaced piece of another length, return the first or the last index of the old piece."""
     n = bisect_right(pieces, place, key=lambda piece: piece[0]) - 1
     if n < 0:
         return place
@@ -121,7 +122,8 @@ def same_letters(text: str) -> str:
 
 
 def collapsed(plain: Spelling) -> Spelling:
-    """Return the text with one space for each gap. Words that are spelled as single letters are joined."""
+    """Return the text with one space for each gap between words. Words that are spelled as single letters are
+    joined."""
     return plain.sub(_SPELLED, _spelled_out).sub(_GAP, lambda gap: " ")
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Appends the import paths of this process, so the standard library comes first, and the current folder is not on the
-# path.
+# Program of the new process: it appends the import paths of practicum's process to its own paths, so that the standard
+# library comes first. The current folder is not among these paths.
 _START = """
 import json, runpy, sys
 sys.path += json.loads(sys.argv.pop(1))
@@ -34,9 +34,9 @@ _NEEDED_GROUPS = ("LC_", "XDG_", "PRACTICUM_")
 
 
 def python_command(module: str, *args: str) -> list[str]:
-    """Return the command that runs a Python module, or the script at a path, in another process. That process has the
-    import paths of this process, except the current folder, where any user may have put a file such as `json.py`. The
-    standard library takes precedence over all other paths."""
+    """Return the command that runs a Python module, or the script at a path, in another process. The other process has
+    the import paths of this process, except the current folder, where any user may have put a file such as `json.py`.
+    The standard library takes precedence over all other paths."""
     current = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
     package_root, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in current]
     # An editable install is imported by a hook, which the other process does not have.
@@ -47,7 +47,7 @@ def python_command(module: str, *args: str) -> list[str]:
 def environment(*more: str) -> dict[str, str]:
     """Return the environment variables for a program that practicum starts. They include no keys, and no variable that
     changes how Python or the dynamic loader starts. `more` are names of further variables to include, or prefixes of
-    such names that end in `_`."""
+    such names; a prefix ends in `_`."""
     groups = (*_NEEDED_GROUPS, *(name for name in more if name.endswith("_")))
     allowed = _NEEDED | set(more)
     return {name: text for name, text in os.environ.items() if name.upper() in allowed or name.startswith(groups)}
@@ -66,9 +66,9 @@ for group in groups:
 """
 
 HELD = () if os.name != "posix" else ("sh", "-c", 'read -r practicum_begins && exec "$@"', "sh")
-"""Prefix for a command: a shell that waits for a line on its standard input, and then executes the command. So the
-command does nothing before `ends_with_us` has registered its process group, and never starts if this process ends
-earlier. Empty on Windows."""
+"""Prefix for a command: a shell that waits for a line on its standard input, and then executes the command. This
+process first registers the process group of the command with `ends_with_us`, and then sends the line. So the command
+never starts if this process ends before it sends the line. Empty on Windows."""
 
 _lock = threading.Lock()
 _watcher: subprocess.Popen[str] | None = None

@@ -2,7 +2,7 @@
 
 Most servers send thoughts in a separate field. Other servers leave thoughts in the text, between marks that depend on
 the model. This happens with servers without a reasoning parser, and with proxies. With some models, the text only has
-the closing mark, because their template writes the opening mark.
+the closing mark, because the model's chat template writes the opening mark.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def silence(
     answer: SeparatedAnswer, *, refused: bool = False, filtered: bool = False, cut: bool = False
 ) -> Count | None:  # fmt: skip
     """Return the reason why an answer is empty; None if the answer has a text. Text that a model wrote before it
-    refused, or before a filter stopped it, does not count. `cut` means that the answer reached its token limit."""
+    refused, or before a filter stopped it, does not count as an answer. `cut` means that the answer reached its token
+    limit."""
     if refused:
         return Count.REFUSED_ANSWERS
     if filtered:
@@ -128,4 +129,5 @@ SILENCES: Mapping[str, str] = {
     Count.SILENT_CUTS: "reached the limit of output tokens before it wrote any text; raise `max_output_tokens`, or "
     "turn thinking off (`model_options`)",
 }
-"""Cause and advice for each reason of an empty answer. The text continues a sentence that begins with "the answer"."""
+"""Cause and advice for each reason why an answer is empty. The text continues a sentence that begins with "the
+answer"."""

@@ -1,8 +1,8 @@
 """Trust levels of origins.
 
-Trust is a marker such as "trust:foreign" among the sources of everything learned. Markers are passed on together with
-the sources, so every lesson, edit, entry and journal row that depends on a source has the trust level of that source,
-without further code. Without a marker, the level is "own".
+A trust level is stored as a marker, such as "trust:foreign", among the sources of learned data. Markers are passed on
+together with the other sources, so every lesson, edit, entry and journal row that depends on a source has the trust
+level of that source, without further code. Without a marker, the level is "own".
 """
 
 from __future__ import annotations

@@ -54,11 +54,11 @@ class Step:
 class Trace:
     """Record of an attempt of an agent. `used` are the ids of the entries that the agent cites as used.
 
-    `error` is set if the attempt failed before there was an answer. `lost` is set in addition if the provider failed or
-    the output was invalid, so that nothing can be learned from the attempt. `refused` is set in addition to both if the
-    provider refused only this request. `unknown` counts cited ids that were never shown. `data` has the other requested
-    outputs of the agent, such as doubts about entries. `trust` is the trust level of the agent's input during the
-    attempt, such as tool output.
+    `error` is set if the attempt failed before there was an answer. `lost` is set in addition to `error` if the
+    provider failed or the output was invalid, so that nothing can be learned from the attempt. `refused` is set in
+    addition to `error` and `lost` if the provider refused only this request. `unknown` counts cited ids that were never
+    shown. `data` has the other requested outputs of the agent, such as doubts about entries. `trust` is the trust level
+    of the agent's input during the attempt, such as tool output.
     """
 
     answer: str
@@ -124,8 +124,8 @@ class Lesson:
     the update. `votes` maps entry ids to ratings. `sources` name the origins of the lesson ("task:t1", "attempt:...",
     "tag:...") and are passed on to every edit made from the lesson. `confirmed` means that a failed attempt succeeded
     when it was repeated with the lesson. `data` has the other outputs of the reflection. `section` is the section for
-    the text, if the reflection names it. `further` are more insights of the same reflection; in each of these, `of` is
-    the id of the lesson that has them.
+    the text, if the reflection names it. `further` are more insights of the same reflection. In each of these further
+    lessons, `of` is the id of this first lesson.
     """
 
     id: str
@@ -141,7 +141,7 @@ class Lesson:
 
     @property
     def each(self) -> tuple[Lesson, ...]:
-        """The insights as separate lessons. Only the first lesson has the votes."""
+        """This lesson and each further insight as separate lessons. Only this lesson has the votes."""
         return (replace(self, further=()), *(replace(x, confirmed=self.confirmed) for x in self.further))
 
     @property
@@ -164,13 +164,13 @@ class Attempt:
     """One attempt at a task. `trace`, `score` and `feedback` are from the first try, before any of the `rounds`;
     reports count this try.
 
-    `siblings` are further attempts under the same context, `twin` is an attempt under an annotated view; siblings and
-    twin are used for learning and do not appear in reports. If the attempt was chosen from several, `choice` has the
-    count of these attempts ("of"), the index of this attempt, from 1 ("number"), the block that chose it ("by"), the
-    reason ("why"), the share of attempts with the same answer ("agreement"), and more. Reports then count the `first`
-    attempt, and the chosen attempt as the best of k. `retrieved` are the entries that were retrieved for the task or
-    one of its steps, with their similarity. If this attempt reuses an earlier attempt, `of` is the place of the earlier
-    attempt.
+    `siblings` are further attempts at the task under the same context. `twin` is the trace of an attempt under an
+    annotated view. Siblings and twin are used for learning and do not appear in reports. If the attempt was chosen from
+    several, `choice` has the count of these attempts ("of"), the index of this attempt, from 1 ("number"), the block
+    that chose it ("by"), the reason ("why"), the share of attempts with the same answer ("agreement"), and more.
+    Reports then count the `first` attempt, and the chosen attempt as the best of k. `retrieved` are the entries that
+    were retrieved for the task or one of its steps, with their similarity. If this attempt reuses an earlier attempt,
+    `of` is the place of the earlier attempt.
     """
 
     task: Task
@@ -187,7 +187,7 @@ class Attempt:
 
     @property
     def group(self) -> tuple[Attempt, ...]:
-        """All attempts under the same context, this attempt first."""
+        """This attempt, followed by its siblings: all attempts at the task under the same context."""
         return (self, *self.siblings)
 
     @property
@@ -198,7 +198,8 @@ class Attempt:
 
     @property
     def solved(self) -> Trace | None:
-        """Trace of the first successful try: of the attempt itself, or of a later round. None without a success."""
+        """Trace of the first successful try: the try of the attempt itself, or a later try of its rounds. None if no
+        try succeeded."""
         tries = [(self.trace, self.feedback), *((round.trace, round.feedback) for round in self.rounds)]
         return next((trace for trace, feedback in tries if trace and feedback and feedback.success is True), None)
 
@@ -261,8 +262,8 @@ class Turn:
 class Prompt:
     """Input of a model, in the order that suits prefix caches: instructions, context pages, earlier turns, the task.
 
-    `parts` are the parts of `user`, if it has several: if `user` is too long, each part is shortened separately.
-    `closing` is an instruction after the material in `user`, so that prompts that differ only in `closing` have a
+    `parts` are the parts of `user`, if `user` has several parts. Each part is shortened separately if `user` is too
+    long. `closing` is an instruction after the material in `user`, so that prompts that differ only in `closing` have a
     common prefix.
     """
 
@@ -288,7 +289,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Instructions for a role, by profile. If `small` is empty, small models get the same text. Small models also get
+    """Instructions for a role, by profile. If `small` is empty, small models get the text `full`. Small models also get
     worked examples, because they learn a form better from examples than from a description."""
 
     full: str

@@ -24,8 +24,8 @@ from practicum.core.visible import lines, visible_line, visible_to_model
 def count_tokens(text: str) -> int:
     """Estimate the tokens of a text, for budgets and reports: four characters per token, rounded up.
 
-    Each UTF-8 byte beyond the first of a character counts as one and a half more characters, so that a Chinese
-    character is one token and budgets hold for any language.
+    If a character has several bytes in UTF-8, each byte after the first counts as one and a half more characters, so
+    that a Chinese character is one token and budgets hold for any language.
     """
     extra_bytes = 0 if text.isascii() else len(text.encode(errors="surrogatepass")) - len(text)
     return (2 * len(text) + 3 * extra_bytes + 7) // 8
@@ -85,7 +85,8 @@ def behind(heading: str, text: str) -> str:
 
 def entry_line(entry: Entry) -> str:
     """Return one entry as an agent sees it: one line, or a heading with the lines of the entry's text indented below.
-    So only the first line of an entry has no indentation, and lines of code keep their relative indentation."""
+    So the first line is the only line of an entry without indentation, and lines of code keep their relative
+    indentation."""
     return behind(f"[{entry.id}] ({visible_line(visible_to_model(entry.section))})", entry.text)
 
 

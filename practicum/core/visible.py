@@ -2,20 +2,20 @@ r"""Escaping of text from outside for people and models: characters that hide, r
 
 A stored text is never changed: these functions are for texts that are printed, put into a page, or put into a prompt.
 An escape looks like `\x1b` or `\u{202e}`. Escaping twice has no further effect, so each output can escape its texts
-itself. A text in which an author wrote such an escape with ordinary letters looks like an escaped text, and is
+itself. An author can also write such an escape with ordinary letters; this text looks like an escaped text, but is
 harmless.
 
 Escaped are control characters (except line feed and tab), direction marks, characters without width or ink (zero-width
 spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters (which look alike
-without a special font). Some of the escaped characters are needed for writing. They are left unchanged only in these
-positions:
+without a special font). Some of the escaped characters are needed for writing. The needed characters are left unchanged
+only in these positions:
 
 - joiner and non-joiner between two letters of Arabic, Indic and related scripts (Persian, Urdu, Hindi, Sinhala ...);
 - the zero-width space between two letters of scripts without spaces (Thai, Lao, Khmer, Burmese);
 - the joiner between two emoji, and one variation selector after an emoji.
 
-So these positions can hide at most two bits of data per letter. The flags of England, Scotland and Wales are
-spelled with tags, and are escaped, because tags are used to smuggle text past readers.
+So these positions can hide at most two bits of data per letter. The flags of England, Scotland and Wales are spelled
+with tag characters, and are escaped, because tag characters are used to smuggle text past readers.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _NEVER_SEEN = (
 )
 
 _SUSPECT = re.compile(f"[{_NEVER_SEEN}\u200b-\u200d\ufe0e\ufe0f]")
-"""Characters that may have to be escaped. Searching for these characters takes half the time of searching for
-`_HIDDEN`."""
+"""Characters that are escaped, some of them depending on the characters around them. A search for this pattern takes
+half the time of a search for `_HIDDEN`."""
 
 _HIDDEN = re.compile(
     f"[{_NEVER_SEEN}]"
@@ -61,13 +61,13 @@ _BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _BAR = "[|\uff5c]"
 _PART = "[\\w\u2581.:/-]{1,48}"
 _ANGLE = re.compile(
-    # <|im_start|> and all others with bars, also DeepSeek's, and Gemma's <|turn> and <turn|>
+    # <|im_start|> and all other tokens with bars, also DeepSeek's, and Gemma's <|turn> and <turn|>
     f"<(?={_BAR}{_PART}{_BAR}?>|{_PART}{_BAR}>"
     "|/?(?:s|bos|eos|sop|eop|think|tool_call|tool_response|start_of_turn|end_of_turn|start_of_image|end_of_image)>"
     "|</?SYS>>)"
 )
 _FRAME = re.compile(r"<(?=[\s/]{0,9}(?:notes|data)[\s_-]{1,9}[0-9a-f]{6})", re.IGNORECASE)
-"""First character of a text that looks like a frame mark (see `engine.framing`)."""
+"""Pattern of a `<` that begins a text like a frame mark (see `engine.framing`)."""
 
 _WIDE_FRAME = re.compile(
     # The marks of `_FRAME`, written with full-width or other variants of signs and letters.
@@ -80,9 +80,9 @@ _SQUARE = re.compile(  # Llama 2, Mistral, GLM
     r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]|[gs]MASK\])"
 )
 TEMPLATE = re.compile(f"{_ANGLE.pattern}|{_SQUARE.pattern}")
-"""First character of a token with which chat templates mark turns, roles, thoughts and tool calls. To replace these
-characters, `_ANGLE` and `_SQUARE` are used separately: two patterns that each begin with one fixed character are
-searched several times faster than this pattern."""
+"""Pattern of the first character of a token with which chat templates mark turns, roles, thoughts and tool calls.
+Functions that replace these characters use `_ANGLE` and `_SQUARE` one after the other: two patterns that each begin
+with one fixed character are searched several times faster than `TEMPLATE`."""
 
 _ORDINARY = bytes([*b"\n\t", *range(0x20, 0x7F)])
 
@@ -93,8 +93,8 @@ def _ordinary(text: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """Escape everything that hides or steers, except line feeds and tabs. A text without such characters, as nearly all
-    are, is returned as the same object."""
+    """Escape all characters that hide, reorder or steer text. Line feeds and tabs are left unchanged. A text without
+    characters to escape, as most texts are, is returned as the same object."""
     return text if _ordinary(text) or not _SUSPECT.search(text) else _HIDDEN.sub(_escape, text)
 
 
@@ -105,14 +105,14 @@ def is_blank(text: str) -> bool:
 
 
 def not_blank(text: str) -> str:
-    """Return the text. Raises ValueError if it is blank."""
+    """Return the text. Raises ValueError if the text is blank."""
     if is_blank(text):
         raise ValueError("it is blank")
     return text
 
 
 def visible_line(text: str) -> str:
-    """Return a visible text for output on one line: line feeds are escaped too."""
+    """Return a text for output on one line: like `visible`, but line feeds are escaped too."""
     return visible(text).replace("\n", "\\n")
 
 
@@ -122,7 +122,7 @@ def plain_breaks(text: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a text, split at every line break; at least one."""
+    """Return the lines of a text, split at every line break. An empty text has one empty line."""
     return plain_breaks(text).split("\n")
 
 
@@ -136,7 +136,7 @@ def visible_to_model(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON text with the same value, with JSON escapes for everything that hides or steers."""
+    """Return a JSON text of the same value, with JSON escapes for all characters that hide, reorder or steer text."""
     return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 

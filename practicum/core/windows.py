@@ -1,4 +1,4 @@
-"""Moving windows of steps over which a rate is computed: their number of outcomes, and the first step of each
+"""Moving windows of steps over which a rate is computed: the number of outcomes in a window, and the first step of each
 window."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def window_size(outcomes: int) -> int:
 
 def windows(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
     """Yield, for each step, the first step of its window and the number of outcomes in that window. `sizes` has the
-    number of outcomes of each step. A window ends with its step; it is the shortest window with at least `least`
-    outcomes, or has all steps so far."""
+    number of outcomes of each step. The window of a step ends with this step. It is the shortest such window with at
+    least `least` outcomes or, if there are fewer outcomes so far, it has all steps so far."""
     first = n = 0
     for size in sizes:
         n += size

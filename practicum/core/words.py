@@ -1,4 +1,4 @@
-"""Numbers with their nouns, and other short texts: 1 call, 2 calls, 3 entries."""
+"""Short texts for messages, such as numbers with their nouns (1 call, 2 calls, 3 entries)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quantity(number: int, noun: str) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return a suggestion of the most similar known name, as the end of an error message; empty if none is similar."""
+    """Return the end of an error message that suggests the most similar of `names`; empty if no name is similar."""
     return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, list(names), 1))
 
 
@@ -59,7 +59,7 @@ def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None
 _NAME = re.compile(r"(?!(bool|int|float|str|datetime)$)[A-Za-z_]\w*|\d+")
 
 _WRONG = {"missing": "it is missing", "extra_forbidden": "there is no such field"}
-"""Problem by pydantic's error type."""
+"""Problem that the message states, by pydantic's error type."""
 
 
 def wrong_field(error: ValidationError) -> str | None:

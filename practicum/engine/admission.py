@@ -1,9 +1,9 @@
 """Admission of edits to the context: edits from untrusted sources wait for review.
 
 If reviews are on, an edit waits if one of its sources is less trusted than the operator, or if a filter flags the text
-of the edit. With `review=all`, every learned edit waits. Edits that build on a waiting edit wait together with this
-edit. No prompt shows a waiting edit, not even a prompt of the acceptance gate. `session.review` decides about waiting
-edits.
+of the edit. With `review=all`, every learned edit waits. An edit builds on a waiting edit if it changes or votes on the
+entry that the waiting edit adds; then both edits wait together. No prompt shows a waiting edit, not even a prompt of
+the acceptance gate. `session.review` decides about waiting edits.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from practicum.core.words import strings
 from practicum.store.reviews import PENDING
 
 COUNTED: frozenset[Trust] = frozenset({"own", "labelled", "tool"})
-"""Trust levels at which a vote on an entry counts without a review, because the vote depends on an outcome that comes
+"""Trust levels of a vote's sources at which the vote counts without a review, because the outcome behind the vote comes
 from the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Edits that are reviewed together, because the later edits build on the first edit. `trust` is the lowest trust
-    level of the sources of these edits. `flags` are the filter's flags on the texts of these edits."""
+    """Edits that are reviewed together, because the later edits change or vote on an entry that an earlier edit adds.
+    `trust` is the lowest trust level of the sources of these edits. `flags` are the filter's flags on the texts of
+    these edits."""
 
     edits: tuple[Edit, ...]
     trust: Trust
@@ -56,15 +57,15 @@ class Admitted:
 
 @dataclass
 class Admission:
-    """Policy that decides which edits wait for review. `review_states` maps the text of each waiting or rejected edit
-    to its state, PENDING or REJECTED."""
+    """Policy that decides which edits wait for review. `review_states` maps the text of each waiting edit to PENDING,
+    and the text of each rejected edit to REJECTED."""
 
     review: Review = "none"
     review_states: dict[str, str] = field(default_factory=dict)
 
     def split(self, edits: Iterable[Edit]) -> tuple[list[Edit], list[Held]]:
-        """Return the edits that may be applied now, in order, and the edits that wait for review. Edits that build on a
-        waiting edit are in the same `Held` as this edit."""
+        """Return the edits that may be applied now, in order, and the edits that wait for review. A waiting edit, and
+        the edits that build on the waiting edit, are in the same `Held`."""
         ready: list[Edit] = []
         groups: list[list[Edit]] = []
         of_ref: dict[str, list[Edit]] = {}

@@ -1,7 +1,7 @@
 """Structured output of models: parse the output, and ask again with the validation error if the output does not fit the
 schema.
 
-Parsing needs no journal and no budget, so an attempt on another machine parses the outputs on that machine
+Parsing needs no journal and no budget, so an attempt on another machine parses outputs on the machine of the attempt
 (`practicum.plugins.ray`).
 """
 

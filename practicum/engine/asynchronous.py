@@ -2,12 +2,13 @@
 
 This is a second schedule for the same seams. Attempts are numbered in the order they start, and each attempt starts
 from the newest context. The lessons of the attempts fill groups in the order of arrival. As soon as a group is full,
-the method's update makes a delta from all lessons of the group; this is the reduction of the group. The delta is
-reconciled with the changes that were made after its base version, and applied to the newest context. If several groups
-hold a copy of the same lesson, only the first copy that an edit covers counts (see `Copies`).
+the method's update makes a delta from all lessons of the group; this is the reduction of the group. The base of a delta
+is the version of the context that the update read. The delta is reconciled with the changes that were made after the
+base, and applied to the newest context. An edit covers a lesson if it writes the lesson into an entry. If several
+groups hold a copy of the same lesson, only the first copy that an edit covers counts (see `Copies`).
 
-The result depends on the order in which attempts and groups end. The journal stores that order, and a resume repeats
-it.
+The result depends on the order in which attempts and reductions end. The journal stores this order, and a resume
+repeats the stored order.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ OVERTAKEN = "another group changed the same entry first"
 
 
 class Fallback(Protocol):
-    """Function that returns a delta for lessons that no edit covers. The delta adds the lessons, or reports them as
-    dropped."""
+    """Function that returns a delta for lessons that no edit covers. The delta adds the lessons to the context, or
+    reports the lessons as dropped, with the reason `why`."""
 
     def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Attempts and lessons of one or more batches. `unparsed`: whether a reflector's output could not be parsed."""
+    """Attempts and lessons of one or more batches. `unparsed`: whether an output of a reflector could not be parsed."""
 
     attempts: list[Attempt]
     lessons: list[Lesson]
@@ -65,7 +66,7 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """Delta that was made from the lessons of one group. `group` is the number of the group, `base` the context that
-    the update read. `again`: whether the lessons went through a second update."""
+    the update read. `again`: whether this update was the second update of the lessons."""
 
     group: int
     lessons: Sequence[Lesson]
@@ -81,11 +82,11 @@ def without_barrier(
     """Return a schedule with up to `slots` attempts in flight and groups of `group` reflections. Each reflection joins
     `copies` groups.
 
-    A delta is reconciled before it is applied if it was made from a context more than `staleness` versions old. A
-    lesson that no edit of any group covers goes once through the second update `again`. If `again` is None, the
-    method's own update is the second update, and only lessons whose edits conflict with another group's edits go
-    through it. `left` decides about lessons that the second update does not cover either; None: these lessons are not
-    reported. Raises ValueError for values out of range.
+    Before a delta is applied, it is reconciled if its base is more than `staleness` versions older than the newest
+    context. If no edit of any group covers a lesson, the lesson goes once through the second update `again`. If `again`
+    is None, the method's own update is the second update, and only lessons whose edits conflict with another group's
+    edits go through it. `left` makes the delta for lessons that remain uncovered and go through no further update;
+    None: such lessons are not reported. Raises ValueError for values out of range.
     """
     if min(slots, group, copies) < 1 or copies > group or staleness < 0:
         raise ValueError(
@@ -95,7 +96,7 @@ def without_barrier(
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        # The first group of each copy has a different size, so that the copies of a lesson are grouped with different
+        # For each copy, the first group has a different size, so that each copy of a lesson is grouped with different
         # lessons.
         groups = [OpenGroup(group, group - copy * group // copies) for copy in range(copies)]
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
@@ -108,7 +109,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
     edits with reasons.
 
     Additions and votes always apply. A change of an entry does not apply if the entry was deleted or changed after
-    `base`. A lesson counts as dropped if the entry that its resolution names was deleted.
+    `base`. If a resolution names an entry that was deleted, the lesson of this resolution counts as dropped.
     """
     added_refs = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
     applicable: list[Edit] = []
@@ -136,7 +137,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
 
 @dataclass
 class OpenGroup:
-    """Group that is being filled. `room` is the number of reflections that the group still needs."""
+    """Group that is being filled. `room` is the number of reflections with lessons that the group still needs."""
 
     size: int
     room: int
@@ -149,7 +150,7 @@ class OpenGroup:
         return self.close() if self.room <= 0 else None
 
     def close(self) -> list[Lesson]:
-        """Return the lessons of the group, and empty the group."""
+        """Return the lessons of the group, and begin the next group of `size` reflections."""
         full, self.lessons, self.room = self.lessons, [], self.size
         return full
 
@@ -159,19 +160,20 @@ class Copies:
     """Record of the lessons that several groups hold copies of. The deltas of these groups are applied at different
     times.
 
-    A lesson is covered as soon as an applied edit covers one of its copies. A lesson counts as left out only after the
-    deltas of all its groups were applied. `held` maps the id of a lesson to the number of its copies whose group's
-    delta is not applied yet. `covered` holds the ids of lessons that an applied edit covered. When the last copy of a
-    lesson was counted, the lesson is removed from `held` and from `covered`.
+    A lesson is covered as soon as an applied edit covers one of its copies. A lesson counts as dropped only after the
+    deltas of all groups that hold a copy of the lesson were applied. `held` maps the id of a lesson to the number of
+    copies that are not counted yet, because the delta of the group that holds the copy is not applied yet. `covered`
+    holds the ids of lessons that an applied edit covered. After the last copy of a lesson was counted, the lesson is
+    removed from `held` and from `covered`.
     """
 
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
     def without_repeats(self, delta: Delta) -> tuple[Delta, int]:
-        """Remove additions of entries whose lessons were covered in other groups before. Additions with a ref are kept,
-        because other edits of the delta may refer to them. Also remove resolutions that name an entry that the delta
-        deletes. Returns the rest of the delta, and the number of removed additions."""
+        """Remove an addition if all lessons that the addition names are in `covered` already. Additions with a ref are
+        kept, because other edits of the delta may refer to them. Also remove resolutions that name an entry that the
+        delta deletes. Returns the rest of the delta, and the number of removed additions."""
 
         def repeats(edit: Edit) -> bool:
             return (
@@ -184,13 +186,13 @@ class Copies:
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
     def last_copies(self, lessons: Iterable[Lesson]) -> list[Lesson]:
-        """Return the lessons in `lessons` that have no other copy left and that no applied edit covered."""
+        """Return the lessons in `lessons` that no applied edit covered and that have no other copy left to count."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
     def count_applied(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
         """Record that this delta was applied for the copies `lessons`. Lessons in `asked` are not counted yet, because
-        they go through a second update. Returns the resolutions to report: a lesson is reported as dropped only after
-        its last copy, and as covered only once."""
+        they go through a second update. Returns the resolutions to report: a lesson is reported as dropped only with
+        its last copy, and as covered only with the first copy that is covered."""
         covered = delta.covered
         pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
         resolutions = tuple(
@@ -211,9 +213,9 @@ class Copies:
 
 @dataclass
 class _Flow:
-    """State of a running schedule: the running jobs, the open groups, and the newest context. `trying` is the number of
-    attempts in flight, `started` the number of attempts started so far, `reductions` the number of reductions started
-    so far. `arrived` holds the attempts and lessons since the last step."""
+    """State of a running schedule, such as the running jobs, the open groups, and the newest context. `trying` is the
+    number of attempts in flight, `started` the number of attempts started so far, `reductions` the number of reductions
+    started so far. `arrived` holds the attempts and lessons that ended since the last step."""
 
     method: Method
     run: Run
@@ -269,8 +271,9 @@ class _Flow:
         self.losses.close()
 
     def _count(self, done: Arrival) -> None:
-        """Count these attempts as one step in `losses`. If the step succeeded, `losses.places` starts again with the
-        places of the jobs in flight, because the results of these jobs count for the next step."""
+        """Count these attempts as one step in `losses`. If the step was not lost, `losses.places` was emptied, and the
+        places of the jobs in flight are added to it again, because the results of these jobs count for the next
+        step."""
         self.losses.count(done.attempts, done.lessons, done.unparsed)
         if not self.losses.places:
             self.losses.places += [at.place for at, _ in self.running.values()]
@@ -282,8 +285,8 @@ class _Flow:
         return Clock(at)
 
     def _fill(self, batches: Iterator[Batch]) -> None:
-        """Start attempts from the newest context while slots are free. When the last attempt has ended, start the
-        reductions of all groups, including groups that are not full."""
+        """Start attempts from the newest context while slots are free. When no attempt is in flight and no batch is
+        left, start the reductions of all groups that hold lessons, including groups that are not full."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
             self.started, self.trying, self.epoch = self.started + 1, self.trying + 1, batch.epoch
             self._start(f"attempt {self.started}", partial(self._attempt, batch, self.context))
@@ -328,7 +331,8 @@ class _Flow:
 
     async def _next(self, event: int) -> Arrival | Reduction:
         """Wait for the next job that ends, and return the result of the job. A resume returns results in the order that
-        the journal stores. After the last stored result, the order of arrival is used, and is stored in the journal."""
+        the journal stores. After the last stored result, results are returned in the order in which the jobs end, and
+        this order is stored in the journal."""
         self.losses.places.append(f"{self.run.place}/event {event}")
         name = self.run.recall(f"event {event}")
         if name is None:
@@ -347,8 +351,8 @@ class _Flow:
         return done
 
     def _take(self, done: Arrival) -> None:
-        """Add one copy of each reflection to each open group, and start the reductions of full groups. Only the first
-        copy carries the votes."""
+        """Add one copy of each reflection to each open group, and start the reductions of full groups. Only the copy in
+        the first group carries the votes."""
         self.arrived += done
         self.copies.held.update({lesson.id: len(self.groups) for lesson in done.lessons if lesson.text})
         for reflection in by_reflection(done.lessons):
@@ -385,8 +389,8 @@ class _Flow:
         self, done: Reduction, delta: Delta, fails: Sequence[Refused]
     ) -> tuple[Delta, list[Refused], list[Lesson]]:
         """Return the delta to apply, the refused edits, and the lessons for a second update. The delta has no repeated
-        additions, and includes the decision of `left` about lessons that no edit covers. A lesson goes through a second
-        update only if no copy of the lesson was covered and no other copy is left.
+        additions, and includes the delta of `left` for lessons that no edit covers. A lesson goes through a second
+        update only if no copy of the lesson was covered and all other copies were counted before.
 
         The edits in `fails` conflict with another group's edits. The second update makes new edits from the same
         lessons and the changed entries.

@@ -1,4 +1,5 @@
-"""Attempts of the agent, and the scores of attempts. A failed attempt is a result, too, and is journaled."""
+"""Attempts of the agent, and the scores of attempts. If the agent fails, the failed attempt is a result, too, and is
+journaled."""
 
 from __future__ import annotations
 
@@ -40,14 +41,14 @@ _SCORE = TypeAdapter(Score)
 
 
 class Attempts(Calls):
-    """Place at which the agent attempts tasks, and the attempts are scored."""
+    """Place at which the agent attempts tasks, and at which attempts are scored."""
 
     async def agent(self, task: Task, view: View, *, must_fit: bool = False) -> Trace:
         """Make one attempt at a task. If the agent fails, the trace carries the failure as `error`. Raises
-        BrokenAgentError if all of the run's first attempts failed (see `engine.proof`). With `must_fit`, raises
-        WindowError if the prompt is larger than the model's window."""
+        BrokenAgentError if the agent failed in all of the run's first attempts (see `engine.proof`). With `must_fit`,
+        raises WindowError if the prompt is larger than the model's window."""
         proof, broken, before = self._state.proof, False, self.chain.calls
-        # A user's agent, which calls its model by itself, takes the view as one text.
+        # A user's agent, which calls its model without the run, takes the view as one text.
         view = (framed_view if self._state.agent.max_turns else text_view)(view, self._state.nonce)
         proof.begins(self.job)
         try:
@@ -61,7 +62,7 @@ class Attempts(Calls):
             trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
             self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
             if isinstance(error, RequestError) and not self._state.agent.max_turns:
-                self._count_refused(error)  # not counted yet: a user's agent calls its model by itself
+                self._count_refused(error)  # not counted yet: a user's agent calls its model without the run
         finally:
             proof.ended(self.job)
             self._record_calls(self.chain.calls - before)
@@ -94,7 +95,8 @@ class Attempts(Calls):
         return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
 
     def _record_calls(self, calls: int) -> None:
-        """Record the number of model calls of an attempt. If the number is a new maximum, call `longer_attempt`."""
+        """Record the number of model calls of an attempt. If the number is above that of all earlier attempts, call
+        `longer_attempt`."""
         state = self._state
         if calls > state.most_calls:
             state.most_calls = calls
@@ -108,8 +110,8 @@ class Attempts(Calls):
         turns = [(t.user, t.assistant) for t in view.turns]
         question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
         shown = Prompt("", "\n\n".join(filter(None, (task.input, view.note))), view.pages, view.turns)
-        # If more attempts ran than the model has slots, the attempts would evict each other's turns from the prefix
-        # cache of the model. So each attempt takes a slot.
+        # If the model had fewer slots than concurrent attempts, the attempts would evict each other's turns from the
+        # model's prefix cache. So each attempt takes a slot.
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
         # An agent that asks models through the run sees redacted texts, as in the journal, and restores secrets only in
@@ -118,8 +120,8 @@ class Attempts(Calls):
         return await self._effect("agent", question, TRACE, lambda: agent(*arguments, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
-        """Score an attempt, for reports. Returns None if the task cannot be scored, or if a model that the scorer asks
-        gave no answer."""
+        """Score an attempt, for reports. Returns None if the attempt cannot be scored, or if the scorer asks a model
+        and the model gives no valid answer."""
         score = self._redacted(await self._score(task, trace))
         self._state.observer.scored(task, None if trace.lost else score)
         return score
@@ -154,9 +156,10 @@ class Attempts(Calls):
         slot: AbstractAsyncContextManager[object] | None = None,
         shown: Prompt | None = None,
     ) -> T:
-        """Return the result of an effect that is not a model call. If the journal has the result, return the stored
-        result. Otherwise run the effect and journal the result or the failure. `slot` limits how many effects run at
-        once. `shown` is the agent's input, which is stored for pages and reports."""
+        """Return the result of an effect that is not a model call. A result in the journal is returned, or raised if it
+        is a failure. Otherwise run the effect, and journal the result or the failure. `slot` is held during the effect,
+        and limits how many effects run concurrently. `shown` is the agent's input, which is stored for pages and
+        reports."""
         place = f"{self.place}/{role}"
         self._open(place)
         stored = self._state.journal.find(place, question)
@@ -220,14 +223,14 @@ class Attempts(Calls):
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
     def values_of(self, value: object) -> dict[str, str]:
-        """Return a mapping of the placeholders in this value to the secrets that `restored` would put in their
-        place."""
+        """Return a mapping of the placeholders in `value` to the secrets by which `restored` would replace the
+        placeholders."""
         return {} if self._state.redactor is None else self._state.redactor.values_of(value)
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:
-    """Return the feedback on an attempt that learning may see. Without `labels`, the feedback holds only the error of a
-    failed attempt."""
+    """Return the feedback that learning may see about an attempt. Without `labels`, the feedback holds only the error
+    of a failed attempt."""
     if trace.error is not None:
         return Feedback(False, f"The attempt failed: {trace.error}")
     if not labels or score is None:

@@ -47,7 +47,7 @@ M = TypeVar("M", bound=BaseModel)
 
 CODE = "code"
 """Suffix that is added to the place of a refused request. The note at the resulting place stores the error code of the
-request."""
+refusal."""
 
 REFUSED: Mapping[str, Count] = {
     "provider.filtered": Count.FILTERED_REQUESTS, "provider.refused": Count.REFUSED_REQUESTS,
@@ -108,8 +108,8 @@ class Calls(Place):
         temperature: float | None = None,
         output_tokens: int = 0,
     ) -> Reply:
-        """Ask a model for JSON of this form and return its reply. `again` is the number of repairs that were requested
-        at this place before: 0 for the first request."""
+        """Ask a model for JSON of this form and return its reply. `again` is the number of earlier requests for the
+        same output whose answers could not be parsed: 0 for the first request."""
         if again:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
@@ -130,9 +130,9 @@ class Calls(Place):
         return OutputError("output.invalid", self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
-        """Call `ask` with a prompt of any length. The prompt is shortened until the model accepts the prompt. If even
-        the shortest prompt is too large for the model, raises OutputError in place of WindowError, because a resume
-        would fail in the same way."""
+        """Call `ask` with a prompt of any length. A prompt that is too large for the model is shortened, several times
+        if necessary. If even the shortest prompt is too large for the model, raises OutputError in place of
+        WindowError, because a resume would fail in the same way."""
         for n, short in enumerate(self._state.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
             try:
@@ -165,8 +165,9 @@ class Calls(Place):
         return reply.text
 
     async def require_working_agent(self) -> None:
-        """Wait until an attempt ends without an error of the agent. Return at once if no attempt has ended with such an
-        error. Raises BrokenAgentError if all attempts failed and no job is left that could make another attempt."""
+        """Wait until an attempt of the run has ended without an error of the agent. Return at once if no attempt has
+        ended with an error of the agent. Raises BrokenAgentError if all attempts failed and no job is left that could
+        make another attempt."""
         proof = self._state.proof
         proof.ended(self.job)
         while proof.failures and not proof.proven:
@@ -182,8 +183,8 @@ class Calls(Place):
         return OutputError("output.empty", self.last_error)
 
     def _framed(self, role: str, prompt: Prompt) -> Prompt:
-        """Put the material of a prompt between marks. The agent's prompt is returned unchanged: its pages are already
-        framed, and its task needs no marks."""
+        """Put the material of a prompt between marks. The agent's prompt is returned unchanged: the pages of the
+        agent's prompt are already framed, and the task needs no marks."""
         return prompt if role == "agent" else framed_prompt(prompt, self._state.nonce)
 
     async def _call(
@@ -248,8 +249,8 @@ class Calls(Place):
             self._lose(failure)
 
     def _count_refused(self, error: RequestError) -> None:
-        """Count a request that the provider refused. A request above the model's window is not counted, because the
-        prompt of such a request may still be shortened."""
+        """Count a request that the provider refused. A request that is too large for the model's window is not counted,
+        because its prompt may still be shortened."""
         if (count := REFUSED.get(error.code)) is not None:
             self.count(count)
 
@@ -278,7 +279,8 @@ class Calls(Place):
             raise
         if client.window is not None:
             # Some servers refuse a request if its prompt and its limit of output tokens together exceed the window. The
-            # limit is lowered only for sending, not in the digest: a resume may use a model with another window.
+            # limit is lowered only in the request, not in the digest of the call: a resume may know another window of
+            # the model.
             left = max(client.window - int(1.25 * estimate), client.window // 2)
             options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
         limit = options.max_output_tokens
@@ -342,8 +344,9 @@ class Calls(Place):
             )
 
     def _add_seconds(self, record: JournalRow) -> None:
-        """Add the seconds of a result to the chain of this place. If the result is a whole attempt (a journaled
-        attempt, or the only model call of an attempt), add the seconds to `RunState.pace`, too."""
+        """Add the seconds and the model calls of a result to the chain of this place. If the result is a whole attempt
+        (the journal row of the attempt itself, or the only model call of an attempt without such a row), add the
+        seconds to `RunState.pace`, too."""
         self.chain.seconds += record.seconds
         self.chain.calls += record.usage.calls
         if record.role == "agent" and self._state.agent.journaled == (record.usage.calls == 0):

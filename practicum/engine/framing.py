@@ -1,8 +1,9 @@
 """Framing: learned texts and outside texts are shown to models as material between two marks.
 
-The marks carry a nonce that the author of a text cannot know, so no text can close them. The nonce is the same in a
-whole run, so prefix caches stay valid. An announcement says that the text between the marks is notes or material, and
-changes no instruction. Framing makes a model less likely to obey an injected instruction, but a model may still obey.
+The marks carry a nonce that the author of a text cannot know, so no text can imitate the closing mark. The nonce is the
+same in a whole run, so prefix caches stay valid. An announcement says that the text between the marks is notes or
+material, and that this text changes no instruction. Framing makes a model less likely to obey an injected instruction,
+but a model may still obey.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
 
 class JudgeScorer:
     """Scorer that asks a judge. The judge sees the target, if the task has one. The judge's calls are journaled, so the
-    score itself is not journaled."""
+    score is computed from these calls and not journaled itself."""
 
     name, needs_target, pure = "judge", False, True
 

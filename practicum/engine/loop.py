@@ -79,8 +79,8 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out tasks. The context is scored on them after every `every` steps, so that the run can keep the best
-    context."""
+    """Held-out tasks for validation. After every `every` steps, the context is scored on these tasks, so that the run
+    can keep the best context."""
 
     tasks: Sequence[Task]
     every: int = 1
@@ -110,28 +110,29 @@ Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None],
 
 
 async def _no_show(context: Context, task: Task, run: Run) -> View:
-    """Serve as the default value of `show`. `Method` raises UsageError if `show` is still this function."""
+    """Mark a missing `show`: this function is the default value of `show`, and `Method` raises UsageError if `show` is
+    this function."""
     raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Learning method: seven functions (the seams), and facts about the method.
+    """Learning method: seven functions (the seams, from `show` to `accept`), and facts about the method.
 
     `show` returns the view of the context that an agent sees for a task. `show` may search the context, and may ask
     only the models in the roles `show_roles`. `act` makes one attempt, exactly as in evaluation: show, then the agent,
     then the score. `attempt` wraps `act` and may make several attempts. `schedule` calls the seven functions; the
     default schedule, `sequential`, runs one step after the other.
 
-    `roles` are the roles whose models learning asks, in addition to the agent's model. `act_roles` are the roles whose
-    models `act` asks, such as a judge that chooses among attempts. `models` maps seats that are not roles, such as
-    single agents of a network, to the names of their models.
+    `roles` are the roles whose models are asked during learning, in addition to the agent's model. `act_roles` are the
+    roles whose models `act` asks, such as a judge that chooses among attempts. `models` maps seats that are not roles,
+    such as single agents of a network, to the names of their models.
 
     `retrieval` is the similarity measure of all searches of a run: "cosine", "words" or "mixed".
 
     `act_calls` is the maximum number of model calls of one `act`. The budget reserves this number of calls for each
-    test task. `calls` is the minimum and maximum number of model calls of a step, for the estimate before a run.
-    `costs` describes in words the model calls that a step makes in addition to its attempts.
+    test task. `calls` is the minimum and the maximum number of model calls in one step, for the estimate before a run;
+    None: unknown. `costs` describes in words the model calls that a step makes in addition to its attempts.
     """
 
     name: str
@@ -187,7 +188,7 @@ async def sequential(
 ) -> AsyncIterator[StepReport]:
     """Run one step after the other, beginning with `context`. Yields the report of each step when the step is done.
 
-    Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was requested,
+    Ends when `sample` yields no more batches. Raises Stopped when a budget is spent or a stop was requested,
     ProviderError when three steps in a row were lost, and MethodError when a seam returns a wrong type. Reports that
     were yielded before the error remain valid.
     """
@@ -240,9 +241,10 @@ class OpenStep:
         self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
         resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
     ) -> StepReport:  # fmt: skip
-        """End the step: check the delta by the admission and by `accept`, apply the remaining edits, and validate the
-        new context. `refused` are edits that the schedule refused before this call. `resolve` computes the resolutions
-        of the lessons from a delta that consists of the accepted edits and of the edits that wait for review."""
+        """End the step: check the delta by the admission and by `accept`, apply the accepted edits, and validate the
+        new context if a validation is due. `refused` are edits that the schedule refused before this call. `resolve`
+        computes the resolutions of the lessons from a delta that consists of the accepted edits and of the edits that
+        wait for review."""
         run, method = self.clock.run, self.method
         # Edits that wait for review are removed before `accept`, because no prompt may show them, not even a prompt of
         # a gate.
@@ -266,8 +268,8 @@ class OpenStep:
 
 class Steps(Sequence[StepReport]):
     """History of a run. The length is the number of all steps, but only the reports of the last `RECENT` steps are
-    kept, because each report holds the attempts of its step. A sampler runs before each step, so the sampler can read
-    every report before the report is dropped. Reading a dropped report raises MethodError."""
+    kept, because each report holds the attempts of its step. A sampler runs before each step, so it can read the report
+    of every step while that report is kept. Reading a dropped report raises MethodError."""
 
     def __init__(self) -> None:
         self._last: deque[StepReport] = deque(maxlen=RECENT)
@@ -362,8 +364,8 @@ class Check:
 
 
 class Clock:
-    """Clock that measures the duration of a step. After a resume, it returns the duration that was recorded before the
-    resume, because repeating a step from the journal takes less time."""
+    """Clock that measures the duration of a step. If the duration was recorded before a resume, the clock returns the
+    recorded duration, because repeating the step from the journal takes less time."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -371,8 +373,8 @@ class Clock:
         self._began = time.monotonic()
 
     def stop(self) -> float | None:
-        """Return the recorded duration of the step (s), if present. Otherwise return and record the seconds since this
-        clock was created, or None if results of the step came from the journal."""
+        """Return the recorded duration of the step (s), if present. Otherwise record and return the seconds since this
+        clock was created, or None if results since then came from the journal."""
         recorded = self.run.recall("seconds")
         if recorded is not None:
             return float(recorded)
@@ -386,9 +388,9 @@ class Clock:
 @dataclass
 class Losses:
     """Counter of lost steps: steps that produced nothing because model calls failed or answers could not be parsed.
-    `row` is the number of lost steps in a row. `ever`: whether any step succeeded. `refused`: whether the provider
-    refused all attempts of a step. `places` are the places of the work since the last step that succeeded. `over`:
-    whether lost steps ended the run; a resume then repeats the lost effects at `places`."""
+    `row` is the number of lost steps in a row. `ever`: whether any step succeeded. `refused`: whether there was a step
+    whose attempts were all refused by the provider. `places` are the places of all work after the last step that
+    succeeded. `over`: whether lost steps ended the run; a resume then repeats the lost effects at `places`."""
 
     run: Run
     row: int = 0
@@ -400,9 +402,9 @@ class Losses:
     def count(self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
         """Count a step; a step without attempts is not counted. Raises ProviderError at the third lost step in a row.
 
-        A step is lost if every attempt or every reflection was lost. `unparsed`: whether a reflection could not be
-        parsed. Unparsed answers stop the run only if no step succeeded before, because a resume would read the same
-        unparsable answers from the journal.
+        A step is lost if every attempt was lost, or if reflections failed and no reflection gave a lesson or a vote.
+        `unparsed`: whether a reflection could not be parsed. Unparsed answers stop the run only if no step succeeded
+        before, because a resume would read the same unparsable answers from the journal.
         """
         if not attempts:
             return
@@ -431,8 +433,8 @@ class Losses:
         return ProviderError("attempts.all_failed", f"{text}: {self.run.last_error}")
 
     def note(self) -> None:
-        """If lost steps ended the run, mark `places`, so that a resume repeats the lost effects that have been written
-        at these places until now."""
+        """If lost steps ended the run, mark `places`, so that a resume repeats the lost effects at these places that
+        are already in the journal."""
         if self.over and self.places:
             self.run.try_again(self.places)
 
@@ -457,14 +459,14 @@ def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
 
 
 def mean_score(attempts: Sequence[Attempt]) -> float:
-    """Return the mean score of the first attempt at each task. A failed attempt scores 0; unscored attempts are left
-    out."""
+    """Return the mean of the first attempts' scores: of several attempts at a task in `attempts`, only the first one
+    counts. A failed attempt scores 0; unscored attempts are left out."""
     return _mean([r.first for r in attempts])
 
 
 def best_of_k(attempts: Sequence[Attempt]) -> float | None:
-    """Return the mean score of attempts by a method that chooses each attempt from several attempts at the task; None
-    if no attempt was chosen in this way."""
+    """Return the mean score of attempts that a method chose, each from several attempts at one task; None if no attempt
+    was chosen in this way."""
     return _mean(attempts) if any(r.choice for r in attempts) else None
 
 

@@ -1,4 +1,5 @@
-"""A place in a run: the run's conditions, and the effects that are journaled under the place.
+"""Places of a run. A place gives access to the settings of the run, and the effects at the place are journaled under
+its name.
 
 `at` and the jobs of a `gather` open further places below a place. An effect runs once: if the journal has a result for
 the effect, the stored result is used; otherwise the effect runs, and its result is written before it is used (by
@@ -38,7 +39,7 @@ KEPT = ". Results that were paid for are stored: correct the method and resume t
 @dataclass
 class Chain:
     """Record of a sequence of effects, in which each effect waited for the previous effect. `seconds` is the total
-    duration of these effects: the longest chain of a run is the critical path of the run. `calls` is the number of
+    duration of the sequence. The longest sequence of a run is the critical path of the run. `calls` is the number of
     model calls since the job of this chain began. `losses` are the places of provider failures that later results of
     this chain may depend on. `playbook`: whether a learning model read the playbook.
 
@@ -56,7 +57,7 @@ class Chain:
         return Chain(self.seconds, losses={*self.losses}, playbook=self.playbook)
 
     def join(self, others: Iterable[Chain]) -> None:
-        """Merge the chains of other jobs, which the work of this chain waited for, into this chain."""
+        """Merge `others` into this chain: the chains of jobs that the work of this chain waited for."""
         for other in others:
             self.seconds = max(self.seconds, other.seconds)
             self.losses |= other.losses
@@ -65,7 +66,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Settings and counters of a run, which are the same in every place of the run."""
+    """Settings and counters of a run, which all places of the run share."""
 
     _state: RunState
 
@@ -95,13 +96,14 @@ class Conditions:
 
     @property
     def same_from(self) -> float:
-        """Minimum cosine of the embeddings of two texts that count as the same. The minimum depends on the embedder and
-        the profile."""
+        """Minimum cosine of two texts' embeddings at which the texts count as the same. The minimum depends on the
+        embedder and the profile."""
         return same_from(self._state.vectors.embedder.name, self.profile)
 
     @property
     def judged(self) -> bool:
-        """Whether a judge gives feedback if labels are missing."""
+        """Whether a judge gives the feedback on attempts without a score, and on all attempts if learning may not see
+        scores."""
         return self._state.judged
 
     @property
@@ -145,10 +147,10 @@ class Place(Conditions):
 
     `about` names the sources ("task:t1") of the work at this place. `teaches` is False in evaluation. `warmth` is the
     temperature of the agent if several attempts at a task should differ; None: the temperature in the settings.
-    `member` is the number of this attempt among these attempts, from 1. `actor` names the seat that plays the agent,
-    for methods with several agents. `job` is the place of the concurrent job that this place belongs to. `opened` holds
-    the places opened directly below this place, and is discarded with this place. At the top of a run `opened` is None,
-    and `RunState.opened` holds the places for all `Run` objects of the run.
+    `member` is the number of this attempt among the attempts at the task, from 1. `actor` names the seat that plays the
+    agent, for methods with several agents. `job` is the place of the concurrent job that this place belongs to.
+    `opened` holds the places opened directly below this place, and is discarded with this place. At the top of a run
+    `opened` is None, and `RunState.opened` holds the places for all `Run` objects of the run.
     """
 
     place: str = ""
@@ -183,7 +185,8 @@ class Place(Conditions):
         self._state.counts[counter] += by
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Self:
-        """Open the place `name` below this place. Raises PlaceTaken if the place `name` was opened before."""
+        """Open the place `name` below this place, and return the opened place. Raises PlaceTaken if the place was
+        opened before."""
         # A name may contain a slash (users choose task ids), but must not be read as several places.
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
@@ -197,11 +200,11 @@ class Place(Conditions):
         return replace(at, job=at.place, chain=self.chain.apart())
 
     def begins(self) -> None:
-        """Register that the job at this place, opened by `apart`, is about to begin."""
+        """Register that the job of this place is about to begin. `apart` opened this place."""
         self._state.proof.begins(self.job)
 
     async def do(self, job: Callable[[Self], Awaitable[T]]) -> T:
-        """Run a job at this place, opened by `apart`, and return its result."""
+        """Run the job of this place, and return the result of the job. `apart` opened this place."""
         try:
             return await job(self)
         finally:
@@ -210,8 +213,8 @@ class Place(Conditions):
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
-        A failure does not cancel the other jobs, so results that the other jobs pay for are stored. When all jobs have
-        ended, the error of the first failed job, in the order of `jobs`, is raised.
+        If a job fails, the other jobs continue, so that results that the other jobs pay for are stored. When all jobs
+        have ended, the error of the first failed job, in the order of `jobs`, is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
         self._state.proof.ended(self.job)
@@ -234,7 +237,7 @@ class Place(Conditions):
         return [result for result in results if not isinstance(result, BaseException)]
 
     def rng(self, name: str = "") -> random.Random:
-        """Return a random generator that depends only on the seed and this place."""
+        """Return a random generator that depends only on the seed of the run, this place and `name`."""
         return random.Random(digest(str(self.seed), self.place, name))
 
     def recall(self, name: str) -> Any:
@@ -249,7 +252,7 @@ class Place(Conditions):
         self._open(place)
         row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
         if self.provider_failed:
-            # A resume repeats a lost call, and must not read a note that depends on the loss.
+            # A resume repeats a lost call, and must not read a note that depends on the lost answer.
             self._lose(row)
         else:
             self._state.journal.post(row)
@@ -276,8 +279,8 @@ class Place(Conditions):
         return recorded
 
     def try_again(self, places: Sequence[str]) -> None:
-        """Mark places so that a resume repeats the effects that were lost to the provider at or below these places.
-        Other results of these places stay valid for equal requests."""
+        """Mark places so that a resume repeats the effects at or below these places that were lost because the provider
+        failed. A resume still uses the other results at these places, for equal requests."""
         self._state.journal.note_outage(again=places)
 
     def _open(self, place: str) -> None:
@@ -291,7 +294,7 @@ class Place(Conditions):
 
     async def _write(self, *rows: JournalRow) -> None:
         """Write results to disk, together with the provider failures that these results may depend on. So a resume
-        keeps each failure that later results depend on, and repeats all other lost effects."""
+        keeps every failure that a stored result may depend on, and repeats all other lost effects."""
         settled = self._state.settle(self.chain.losses)
         self.chain.losses.clear()
         await self._state.journal.write(*settled, *rows)

@@ -9,16 +9,17 @@ from practicum.core.errors import BrokenAgentError
 from practicum.store.journal import JournalRow
 
 FIRST = 5
-"""Number of attempts after which a run stops, if all of them failed."""
+"""Number of attempts after which a run stops, if the agent failed in all these attempts."""
 
 
 @dataclass
 class Proof:
     """Results of the first attempts: whether the agent works.
 
-    `proven`: an attempt ended without an error of the agent, or the agent is practicum's own and cannot raise errors.
-    Until `proven` is true, failed attempts are held back from the journal, so that a resume repeats them. `coming` are
-    the jobs that may still make an attempt. Learning from the first attempts waits for these jobs.
+    `proven`: whether an attempt ended without an error of the agent, or the agent is practicum's own and cannot raise
+    errors. Until `proven` is true, failed attempts are held back from the journal, so that a resume repeats the failed
+    attempts. `coming` are the jobs that may still make an attempt. Learning from the first attempts waits for these
+    jobs.
     """
 
     proven: bool = False
@@ -46,8 +47,8 @@ class Proof:
         self._held.append(row)
 
     def report_failure(self, job: str, task: str, error: str) -> None:
-        """Record the error of a failed attempt of this job. Raises BrokenAgentError if `FIRST` attempts failed and none
-        worked, so the observer must receive the attempt before this call."""
+        """Record the error of a failed attempt of this job. Raises BrokenAgentError if `FIRST` attempts failed and no
+        attempt worked. Because of this error, the observer must receive the attempt before this call."""
         if not self.proven:
             self._causes.append((self._order[job], f"on task {task}: {error}"))
             self._wake()
@@ -55,7 +56,7 @@ class Proof:
 
     def record_success(self) -> list[JournalRow]:
         """Record an attempt that ended without an error of the agent. Returns the journal rows of failed attempts that
-        were held back: the caller writes them to the journal."""
+        were held back until now: the caller writes these rows to the journal."""
         if self.proven or len(self._held) >= FIRST:
             return []
         self.proven, held, self._held = True, self._held, []
@@ -63,7 +64,7 @@ class Proof:
         return held
 
     def check(self) -> None:
-        """Raise BrokenAgentError if `FIRST` attempts failed and none worked."""
+        """Raise BrokenAgentError if `FIRST` attempts failed and no attempt worked."""
         if not self.proven and len(self._held) >= FIRST:
             raise self.error()
 

@@ -2,9 +2,9 @@
 with texts that the model read.
 
 A model that is asked about one lesson has often read other lessons and the entries of the playbook. The model's edit
-depends on the lessons that the edit names. If the edit also has rare words of a lesson or entry that it does not name,
-and the named lessons do not have these words, the edit depends on the other lesson or entry, too. So sources follow the
-words: `forget` finds copies, and copying cannot raise the trust of a text. `core.shingles` defines rare words.
+depends on the lessons that the edit names. If the edit also has rare words of a lesson or entry that the edit does not
+name, and the named lessons do not have these words, the edit depends on that lesson or entry, too. So sources follow
+the words: `forget` finds copies, and copying cannot raise the trust of a text. `core.shingles` defines rare words.
 Paraphrases are not detected.
 """
 
@@ -32,8 +32,8 @@ usually show fewer entries."""
 def traced_lessons(
     lessons: Sequence[Lesson], attempts: Sequence[Attempt], context: Context, whole: bool
 ) -> list[Lesson]:
-    """Add to each lesson the sources of the entries that share rare words with the lesson, except words that the tasks
-    of the lesson have, too.
+    """Add to each lesson the sources of the entries that share rare words with the lesson. Words that also appear in
+    the tasks of the lesson do not count.
 
     `whole`: whether a reflector read the playbook. If no reflector read the playbook, lessons are compared only with
     the entries that were retrieved for an attempt or cited by an attempt. If no entry was retrieved, lessons are
@@ -57,11 +57,11 @@ def traced_lessons(
 
 
 def traced(delta: Delta, lessons: Sequence[Lesson], context: Context) -> Delta:
-    """Add to each edit the sources of all texts that it depends on.
+    """Add to each edit the sources of all texts that the edit depends on.
 
     An edit depends on the lessons that it names. An edit that names neither lessons nor sources depends on all of
     `lessons`. If an edit has rare words of other lessons, or of entries that the edit does not change, the sources of
-    these lessons and entries are added.
+    these lessons and entries are added to the edit.
     """
     read = _Read(context, None, lessons)
     lessons_with_sources = [(x, frozenset(x.sources)) for x in lessons]
@@ -76,7 +76,7 @@ def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: 
     own = ordered_union([edit.sources, *(x.sources for x in basis)])
     own_set = frozenset(own)
     named = [x for x, sources in lessons if sources <= own_set]
-    # A text that code copied from a lesson is not compared again: it was compared when the lesson was made.
+    # A text that code copied from a lesson is not compared: the text was compared already when the lesson was made.
     copied_texts = {text for x in named for text in (x.text, *strings(x.data))}
     new_texts = [text for text in strings(written) if text not in copied_texts]
     ids = changed_entries(edit)
@@ -97,9 +97,9 @@ class _Read:
     def sources_of(
         self, texts: Sequence[str], own: tuple[str, ...], read_texts: Iterable[str], ids: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Return `own`, and the sources of the lessons and entries that share rare pieces (`core.shingles`) with
-        `texts`, except the entries in `ids`. Pieces that `read_texts` have, too, are not compared, because `own` has
-        the sources of `read_texts` already."""
+        """Return `own`, and the sources of the lessons and entries that share rare pieces of text (see `core.shingles`)
+        with `texts`. Entries in `ids` are left out. Pieces that also appear in `read_texts` are not compared, because
+        `own` already has the sources of `read_texts`."""
         new_pieces = frozenset(chain.from_iterable(map(grams, texts)))
         if not new_pieces:
             return own
@@ -112,7 +112,7 @@ class _Read:
                 entries = (entry for id in page[piece] if (entry := self.context.get(id)) is not None)
                 holders.setdefault(piece, []).extend(entries)
         rare = (texts for _, texts in sorted(holders.items()) if len(texts) <= COMMON or _of_one_task(texts))
-        # Take each text once: most texts hold many of the pieces.
+        # Take the sources of each lesson and entry once: most lessons and entries hold many of the pieces.
         sources_by_text = {id(x): x.sources for group in rare for x in group if x.id not in ids}
         return ordered_union([own, *sources_by_text.values()])
 
@@ -146,12 +146,12 @@ _pieces = lru_cache(maxsize=4 * PAGE)(pieces)
 
 
 def _of_one_task(holders: Sequence[Lesson | Entry]) -> bool:
-    """Return whether all these lessons and entries come from the same task. A piece that only texts of one task share
-    was copied among these texts, so it counts as rare even if many texts have it."""
+    """Return whether all these lessons and entries come from the same task. If a piece appears only in texts of one
+    task, it was copied among these texts, so the piece counts as rare even if many texts have it."""
     first, *others = holders
     tasks = {source for source in first.sources if source.startswith("task:")}
     for other in others:
-        # Usually the first two texts have no task in common.
+        # This usually ends the loop early: the first two texts mostly have no task in common.
         if not tasks:
             return False
         tasks.intersection_update(other.sources)

@@ -1,4 +1,4 @@
-"""Resources of a machine that an attempt on a cluster takes."""
+"""Resources that an attempt takes on a machine of a cluster."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LOCAL = "local"
-"""Name of the engine that makes attempts in this process."""
+"""Name of the engine that uses no cluster and makes attempts in this process."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
 
 
 class Resources(BaseModel):
-    """Resources that one attempt takes: processors, accelerators, memory (bytes), the container image that it runs in,
-    and resources with names that the cluster defines. Attempts that take less than one processor share a process, so
-    many such attempts can be in flight on a node."""
+    """Resources that one attempt takes: processors, accelerators, memory (bytes), the container image that the attempt
+    runs in, and resources with names that the cluster defines. Attempts that take less than one processor share a
+    process, so that a node can make many such attempts concurrently."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

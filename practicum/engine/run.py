@@ -1,4 +1,4 @@
-"""Class `Run`, through which a method has every effect.
+"""Class `Run`, through which a method causes every effect.
 
 A `Run` is a place in the journal (`engine.place`). Through a `Run`, models are called (`engine.calls`), tasks are
 attempted and scored (`engine.attempts`), texts are embedded, entries are searched, and deltas are checked before they
@@ -53,12 +53,13 @@ class Run(Attempts):
 
     @property
     def reusable(self) -> dict[str, dict[tuple[object, str, int], Attempt]]:
-        """Attempts that a later attempt at the same task may reuse, by the digest of the context under which the
-        reusable attempts were made."""
+        """Attempts to reuse for later attempts at the same task. The keys of the outer mapping are digests of the
+        contexts under which the attempts were made."""
         return self._state.reusable
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Return vectors of unit length, shape (n, d). Each text is embedded once in the life of a store."""
+        """Return vectors of unit length, shape (n, d). Each text is embedded only once per store; later calls read the
+        stored vector."""
         return await self._state.vectors(texts)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
@@ -79,12 +80,12 @@ class Run(Attempts):
     async def evaluate(
         self, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
     ) -> list[Attempt]:
-        """Make one attempt at each task under `context`, with `act` only. Results are stored by split, task and digest
-        of the context, so a second evaluation of the same context makes no calls.
+        """Make one attempt at each task under `context`, with `act` only. Results are stored by split, task, digest of
+        the context and `repeat`, so a second evaluation with equal arguments makes no calls.
 
-        Raises ProviderError if every new attempt was lost. Does not raise if answers that could not be parsed are the
-        only cause and an earlier evaluation had valid answers: the journal stores the answers that could not be parsed,
-        so a resume would fail again.
+        Raises ProviderError if every new attempt was lost. Exception: if all these attempts were lost only because
+        answers could not be parsed, and an earlier evaluation had valid answers, no error is raised. The journal stores
+        the answers that could not be parsed, so a resume would fail again.
         """
         # The name of the place contains the digest of the context, so the results at this place do not depend on
         # earlier failures.
@@ -100,8 +101,8 @@ class Run(Attempts):
         self.chain.losses.update(*(self._state.rests_on.get(key, ()) for key in keys))
         dead = self.provider_failed or all(attempt.trace.lost for attempt in evaluated.values())
         if fresh and dead and all(attempt.trace.lost for attempt in fresh):
-            # A resume, or the same command given again, repeats calls whose answers had no text: the model's server may
-            # have changed.
+            # A resume, or the same command given again, repeats the calls of this evaluation whose answers had no text:
+            # the model's server may have changed.
             self.try_again([top.place])
             raise ProviderError(
                 "attempts.all_failed", f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}"
@@ -113,7 +114,7 @@ class Run(Attempts):
 
     def require_own(self, sources: Iterable[str]) -> None:
         """Raise UsageError if reviews are on and one of these sources is less trusted than the operator. This check is
-        for methods that try their edits at once, because such edits cannot wait for review."""
+        for methods that try their edits before any review, because such edits cannot wait for review."""
         if self._state.admission.review != "none" and (level := trust_of(sources)) != "own":
             raise UsageError(
                 "review.impossible",
@@ -129,8 +130,8 @@ class Run(Attempts):
 
     async def admit(self, delta: Delta) -> Admitted:
         """Check a delta before it is applied. Refuses edits that a review rejected before, even if they are worded
-        differently now; edits with the same text as an edit that waits for review; and edits that build on a refused
-        edit."""
+        differently now; edits that must wait for review and have the same text as an edit that waits already; and edits
+        that change or vote on the entry of a refused edit."""
         admission, refused = self._state.admission, list[Refused]()
         if admission.review_states:
             new = [edit for edit in delta.edits if edit_statement(edit)]

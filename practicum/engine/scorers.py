@@ -22,7 +22,7 @@ from practicum.tasks.scoring.rules import PASS_MARK
 from practicum.tasks.scoring.software import inspect_project, run_project, software_fault
 
 QUALITIES = ("completeness", "executability", "consistency")
-"""Measures whose product is the quality of software (MAEL, table 2)."""
+"""The three measures whose product is the quality of software (MAEL, table 2)."""
 
 SHOWN = 3
 """Maximum number of gaps in a project that the note of a score names."""
@@ -78,8 +78,8 @@ class Grades(Output):
 
 
 class CommonGenScorer:
-    """Scorer for CommonGen: coverage times a judge's mean grade. The judge's call is journaled, so the score itself is
-    not journaled."""
+    """Scorer for CommonGen: coverage times a judge's mean grade. The judge's call is journaled, so the score is
+    computed from this call and not journaled itself."""
 
     name, needs_target, pure = "commongen", False, True
 

@@ -1,5 +1,6 @@
-"""Particulars of a text that code can detect: numbers, names, identifiers, quotations. Without its particulars, a rule
-is worthless. But a weak model may change particulars, and embeddings barely show such a change."""
+"""Particulars of a text that code can detect: numbers, names, identifiers, quotations. A rule that loses its
+particulars is worthless. A weak model that rewords a rule may change the particulars, and the embeddings of the two
+texts barely differ after such a change."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _NOT = re.compile(
     | नहीं | बिना | \bमत\b | ไม่""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Negations in English and in the most common languages of the Web: as words, or as characters in languages that have
-no spaces between words."""
+"""Negations in English and in the most common languages of the Web: as words, or, in languages without spaces between
+words, as characters."""
 
 
 def particulars(text: str) -> frozenset[str]:
@@ -49,8 +50,9 @@ def lost(original: str, new: str) -> frozenset[str]:
 
 
 def _contains(text: str, particular: str) -> bool:
-    """Return whether a text has this particular, and not only as a part of a longer word or number. A compiled pattern
-    for each particular would take five times as long."""
+    """Return whether a text has this particular as a whole word or number, not only within a longer word or number. The
+    text is searched without a regular expression, because a compiled pattern for each particular would take five times
+    as long."""
     at = text.find(particular)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(particular) :][:1]
@@ -65,7 +67,7 @@ def _in_word(character: str) -> bool:
 
 
 def answers_named(text: str, choices: Sequence[str]) -> frozenset[str]:
-    """Return the possible answers that a text names, as whole words; the article "a" is not the answer A."""
+    """Return the answers in `choices` that a text names as whole words. The article "a" is not the answer A."""
     return frozenset(named_choices(choices, text)) if choices else frozenset()
 
 
@@ -75,7 +77,8 @@ def _negated(text: str) -> bool:
 
 
 def differ_in_particulars(one: str, other: str, choices: Sequence[str] = ()) -> bool:
-    """Return whether two similar texts differ in a particular, in the answers that they name, or in a negation."""
+    """Return whether two similar texts differ in a particular, in the answers of `choices` that the texts name, or in
+    whether the text has a negation."""
     if one == other:
         return False
     if lost(one, other) or lost(other, one):

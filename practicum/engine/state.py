@@ -29,7 +29,7 @@ from practicum.store.journal import Journal, JournalRow
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A model in a role, and the options of its calls."""
+    """Model in a role, and the options of the model's calls in this role."""
 
     client: Client
     options: CallOptions = field(default_factory=CallOptions)
@@ -52,9 +52,10 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """Model call that ended: its place, role, model, prompt and answer.
+    """Model call that ended, with the place, role, model, prompt and answer (`text`) of the call.
 
-    `error` is the reason for a missing answer, or None. `seconds` includes waits and retries.
+    `error` is the reason why the call has no answer; None: the call has an answer. `seconds` includes waits and retries
+    of the call.
     """
 
     place: str
@@ -69,7 +70,8 @@ class ModelCall:
 
 
 class Observer:
-    """Receiver of the events of a run, as they happen. Model calls of an earlier process are not reported.
+    """Receiver of the events of a run, as the events happen. Model calls that were made before a resume are not
+    reported.
 
     Every method may be called often and must return at once.
     """
@@ -88,7 +90,8 @@ class Observer:
         """Receive an attempt that ended, in learning or evaluation, including attempts from the journal."""
 
     def scored(self, task: Task, score: Score | None) -> None:
-        """Receive the score of an attempt. None: the attempt could not be scored, or the provider failed."""
+        """Receive the score of an attempt. None: the attempt has no score, because it could not be scored or because
+        the provider failed."""
 
     def warned(self, text: str) -> None:
         """Receive a warning that a user should see now, such as a very large task."""
@@ -104,18 +107,18 @@ ASSUMED_WINDOW = 100_000
 """Window (tokens) assumed for a model whose window is not known."""
 
 SHORTENINGS = 5
-"""Maximum number of shortened versions of a prompt above the model's window. Each version is half as long as the
-version before."""
+"""Maximum number of shortened versions of a prompt that is too large for the model's window. Each version is half as
+long as the previous version."""
 
 TOKEN_RATIO = 1.25
 """Assumed ratio of the tokens that a model's server counts in a prompt to the tokens that practicum estimates."""
 
 UNKNOWN_IN_ROW, KNOWN_IN_ROW = 5, 20
-"""Number of refusals in a row after which a run stops. `UNKNOWN_IN_ROW` is for refusals with an unknown reason,
+"""Number of equal refusals in a row after which a run stops. `UNKNOWN_IN_ROW` is for refusals for an unknown reason,
 `KNOWN_IN_ROW` for refusals because of a content filter, the window or an invalid answer."""
 
 WARNED_REFUSALS = 5
-"""Number of refused requests that are reported one by one."""
+"""Maximum number of refused requests for which a warning is shown."""
 
 MIN_KEPT = 64
 """Minimum number of tokens to which a message is shortened."""
@@ -125,20 +128,22 @@ MIN_KEPT = 64
 class RunState:
     """State that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
-    `labels`: False hides targets and scores from everything that learns. `judged`: a judge gives feedback if labels are
-    missing. `lost` maps places to the journal rows of provider failures, and of notes that depend on failures, that are
-    not written yet. A failure is written together with the first result that may depend on this failure; a resume
-    repeats effects whose failures were not written. `rests_on` maps each evaluated task to the places of failures that
-    the evaluation of this task may depend on. `in_row` maps model and role to their last refusal, and to the places at
-    which this refusal occurred without an answer in between. `refused` maps each model to the parameters that the
-    server of this model refused.
+    `labels`: whether learning may see targets and scores. `judged`: whether a judge gives the feedback on attempts
+    without a score, and on all attempts if learning may not see scores. `lost` maps places to journal rows that are not
+    written yet: rows of provider failures, and of notes that depend on such failures. A failure is written together
+    with the first result that may depend on this failure; a resume repeats effects whose failures were not written.
+    `rests_on` maps each evaluated task to the places of failures that the evaluation of this task may depend on.
+    `in_row` maps each pair of model and role to the last refusal of a request, and to the places at which this refusal
+    was repeated without an answer in between. `refused` maps each model to the parameters that the server of this model
+    refused.
 
-    `unparsed` lists the places where no output of a model could be parsed. `last_error` is the message of the last
-    failed model call. `admission` decides which edits wait for review. `trust_tools`: results of tools count as the
-    operator's own. `nonce` is part of the marks around material; empty: no marks. `redactor` replaces sensitive values
-    in all texts that are read or sent. `pace` is the number of timed attempts, and the total seconds of these attempts.
-    `most_calls` is the largest number of model calls of one attempt so far; `longer_attempt` is called when this number
-    rises. `largest` maps each role to the estimated tokens of the largest prompt of this role.
+    `unparsed` lists the places of requests for which no output of the model could be parsed. `last_error` is the
+    message of the last failed model call. `admission` decides which edits wait for review. `trust_tools`: results of
+    tools count as the operator's own. `nonce` is part of the marks around material; empty: no marks. `redactor`
+    replaces sensitive values in all texts that are read or sent. `pace` is the number of timed attempts, and the total
+    seconds of these attempts. `most_calls` is the largest number of model calls of one attempt so far; `longer_attempt`
+    is called when this number rises. `largest` maps each role to the estimated tokens of the largest prompt of this
+    role.
 
     `token_ratio` maps each model to the largest ratio so far of counted to estimated prompt tokens, at least
     `TOKEN_RATIO`. `output_ratio` maps each model to the largest ratio so far of written tokens to the output limit, at
@@ -201,8 +206,8 @@ class RunState:
         return {str(key): count for key, count in sorted(self.counts.items()) if count}
 
     def seat(self, role: str) -> Seat:
-        """Return the model in this role, or the agent's model if the role has no model. Raises ProviderError if no
-        model is open, for example when a context is shown without a budget."""
+        """Return the seat of this role, or the seat of the agent if the role has no seat. Raises ProviderError if
+        neither seat exists, for example when a context is shown without a budget."""
         seat = self.seats.get(role) or self.seats.get("agent")
         if seat is None:
             raise ProviderError("model.not_open", f"no model is open for the role {role}")
@@ -229,8 +234,8 @@ class RunState:
 
     def refused_request(self, model: str, call: JournalRow, error: RequestError) -> None:
         """Warn about a refused request, if it is one of the first `WARNED_REFUSALS`. Raises ModelError if too many
-        requests of this role in a row got the same refusal and none was answered in between, because then the cause is
-        not in the requests. A resume sends these requests again.
+        requests of the call's role in a row got the same refusal and none was answered in between, because the cause of
+        such refusals is not in the single requests. A resume sends the refused requests again.
         """
         task = {source.removeprefix("task:") for source in call.sources if source.startswith("task:")}
         if error.code == "window.exceeded" and call.role != "agent":
@@ -272,10 +277,11 @@ class RunState:
         return int((window - min(seat.options.max_output_tokens, window // 2)) / 1.25)
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
-        """Yield versions of a prompt, to try in turn: the whole prompt if it should fit the role's window, then shorter
-        and shorter versions, because the window may be smaller than assumed. Cuts are marked in the text. A prompt that
-        is shortened several times counts as one shortened prompt. Each part of the prompt keeps its beginning and its
-        end, because these hold the most information of a trace."""
+        """Yield versions of a prompt, to try in turn: the whole prompt if its estimated size fits the role's window,
+        and after that shorter and shorter versions, because the true window may be smaller than assumed. Cuts are
+        marked in the text. A prompt that is shortened several times counts as one shortened prompt. Each shortened part
+        of the prompt keeps the beginning and the end of the part, because the beginning and the end of a trace hold
+        most of the information."""
         over = prompt_tokens(prompt) - self.room(role)
         size = count_tokens(prompt.user)
         if over <= 0:
@@ -293,7 +299,7 @@ class RunState:
         return replace(most, usd=client.cost(most))
 
     def learn_output(self, client: Client, output_tokens: int, usage: Usage) -> None:
-        """Update a model's output ratio from a call. A resume repeats this for the calls in the journal."""
+        """Update a model's output ratio from a call. A resume repeats this update for the calls in the journal."""
         written = usage.output_tokens / output_tokens
         self.output_ratio[client.name] = max(self.output_ratio.get(client.name, 1.0), written)
 

@@ -1,7 +1,8 @@
-"""Engines: make the attempts of a run, in this process or on the workers of a cluster.
+"""Engines. An engine makes the attempts of a run, in this process or on the workers of a cluster.
 
 A run stays in one process with its method, journal, budget and model calls. An engine moves the work of the agent and
-the scorer to other processes. Engines are plug-ins (entry point group `practicum.engines`); `local` moves nothing.
+the scorer to other processes. Engines are plug-ins (entry point group `practicum.engines`); the engine `local` leaves
+all work in this process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Workers(Protocol):
     def spread(self, state: RunState, agent: str, scorer: str) -> AbstractAsyncContextManager[None]:
         """Make the workers run the agent and the scorer of a run within the block. An agent or a scorer that cannot be
         moved (`Agent.moves`, `scorer_moves`) still runs in this process. `agent` and `scorer` are the names of the
-        agent and the scorer in messages. Raises UsageError if the agent or the scorer cannot be pickled or loaded."""
+        agent and the scorer in messages. Raises UsageError if the agent or the scorer cannot be pickled here or loaded
+        on the workers."""
 
 
 class Engine(Protocol):
@@ -42,6 +44,6 @@ ENGINES: Group[Engine] = Group("practicum.engines", "engine", implements(Engine)
 
 
 def scorer_moves(scorer: Scorer | None) -> bool:
-    """Return whether workers should run a scorer. They should if the scorer runs code. A scorer that only compares
-    texts or asks a judge stays in this process."""
+    """Return whether a scorer should run on the workers of a cluster. Scorers that run code should. A scorer that only
+    compares texts or asks a judge stays in this process."""
     return scorer is not None and not scorer.pure and scorer.name not in COMPARING

@@ -96,8 +96,8 @@ def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
 
 
 def override_settings(name: str, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run with `changes` applied. Old settings that the changes replace, or leave without an
-    effect, are removed."""
+    """Apply `changes` to the settings of a run, and return the result. Settings of the run that the changes replace
+    (see `GateSettings.replaced`), or that have no effect after the changes, are removed."""
     kind = settings_of(name)
     replaced = kind.replaced(changes)
     values = {**{setting: value for setting, value in settings.items() if setting not in replaced}, **changes}
@@ -106,15 +106,15 @@ def override_settings(name: str, settings: Mapping[str, Any], changes: Mapping[s
 
 
 def for_one_task(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return these settings, changed for learning from a single query. As in a stream, the query is answered before it
-    is learned from."""
+    """Return these settings, changed for learning from a single query. As in a stream, the agent answers the query
+    before the method learns from the answer."""
     changed = override_settings(name, values, settings_of(name).ONE_TASK)
     return {setting: value for setting, value in changed.items() if value is not None}
 
 
 def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return these settings, changed for learning from stored traces. Without `epochs` and `steps`, learning takes one
-    epoch. Raises UsageError if the method cannot learn from traces."""
+    """Return these settings, changed for learning from stored traces. If `values` has neither `epochs` nor `steps`,
+    learning takes one epoch. Raises UsageError if the method cannot learn from traces."""
     kind = settings_of(name)
     if kind.TRACES is None:
         raise UsageError(
@@ -130,7 +130,7 @@ def about(name: str) -> str:
 
 
 def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, str]]:
-    """Return the default and the description of each setting of a method, by name."""
+    """Return the default and the description of each setting of a method, by the name of the setting."""
     settings = settings_of(name, profile)
     texts: dict[str, str] = {}
     for kind in reversed(settings.__mro__):
@@ -142,9 +142,9 @@ def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, s
 
 @cache
 def _texts_of(kind: type) -> dict[str, str]:
-    """Return the docstrings under the attributes of a class, by attribute; empty if the source is not available.
-    Pydantic could read these docstrings too (`use_attribute_docstrings`), but at every import, which takes a tenth of a
-    second."""
+    """Return the docstrings under the attributes of a class, by attribute. Without the source of the class, the result
+    is empty. Pydantic could read these docstrings too (`use_attribute_docstrings`), but at every import, which takes a
+    tenth of a second."""
     try:
         (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, TypeError, SyntaxError):
@@ -173,7 +173,7 @@ def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> Usa
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         fields = kind.model_fields
-        listed = f"practicum bench methods {name} lists its settings"
+        listed = f"practicum bench methods {name} lists all settings"
         text = f"method {name} has no setting `{field}`{closest(field, fields)}: {listed}"
         return UsageError("settings.unknown", text, setting=field, method=name, valid=[*fields])
     if not field:

@@ -75,8 +75,9 @@ def playbook(
 
 
 def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
-    """Build an attempt seam that attempts each task and, unless reflection needs the whole step, reflects on the
-    attempt at once. With `rounds` and `refine=retry`, a failed task is attempted again with the reflection."""
+    """Build an attempt seam that attempts each task, and immediately reflects on the attempt. If reflection needs the
+    whole step, or the method has no reflector, the seam only attempts. With `rounds` and `refine=retry`, the agent
+    attempts a failed task again with the reflection."""
     # Without a reflector, the lesson is the raw attempt. It contains the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)

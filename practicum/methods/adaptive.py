@@ -16,10 +16,11 @@ from practicum.engine.loop import Batch, History, Method
 from practicum.engine.run import Run
 
 PROBE = 3
-"""Steps at the start of each period in which groups and heads are always used, to measure whether they help."""
+"""Number of steps, at the start of each period, that always use groups and heads, to measure whether these two help."""
 
 PERIOD = 12
-"""Steps after which groups and heads are probed again, because they may help later even if they did not help early."""
+"""Number of steps of a period. Each period probes groups and heads again, because they may help later even if they did
+not help early."""
 
 CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
 """Smallest measured shares at which groups, heads, the twin and the state are used, in this order. The shares are
@@ -28,7 +29,7 @@ defined in `decide`, and stored with each step."""
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Primitives of one step."""
+    """Choice of the primitives of one step: True if the step uses the primitive."""
 
     group: bool
     twin: bool
@@ -46,7 +47,8 @@ class Relapses:
     steps: int = 0
 
     def share(self, history: History) -> float:
-        """Return the share of relapses among all repeated attempts."""
+        """Return the share of relapses among all attempts at tasks that were attempted before. Attempts without a known
+        outcome do not count."""
         for attempt in (r for step in history[self.steps :] for r in step.attempts):
             id, passed = attempt.task.id, attempt.feedback.success
             if passed is not None:
@@ -60,10 +62,10 @@ class Relapses:
 def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
     """Choose the primitives of the next step, and give the reason for each.
 
-    The last period decides about groups (used if groups with a failure often also have a success), heads (used if
-    failures are often due to chance or intractable) and the twin (used if failed attempts often relied on entries). The
-    whole run decides about the state (used if tasks that passed often fail again). Groups and heads are also used while
-    they are probed."""
+    The newest `PERIOD` steps decide about groups (used if groups with a failure often also have a success), heads (used
+    if failures are often due to chance or intractable) and the twin (used if failed attempts often relied on entries).
+    The whole run decides about the state (used if tasks that passed often fail again). Groups and heads are also used
+    in steps that probe them."""
     probing = len(history) % PERIOD < PROBE
     attempts = [r for step in history[-PERIOD:] for r in step.attempts]
     groups = [{run.feedback.success for run in r.group} for r in attempts if r.siblings]

@@ -41,10 +41,10 @@ class Settings(PlaybookSettings):
 
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """The number of tasks that a step attempts at once; auto: the controller chooses the number (section 3.3). With
-    asynchronous, it is the number of attempts in flight."""
+    asynchronous, `batch` is the number of attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
-    """batch=auto: the batch grows as long as one more task in it shortens an epoch by at least this share of the time
-    that one more task saves at the smallest size."""
+    """batch=auto: the smallest saving for which the batch grows. The saving is the time by which one more task in the
+    batch shortens an epoch, as a share of the time that one more task saves at the smallest batch size."""
     max_batch: int = Field(default=100, ge=1)
     """batch=auto: the largest batch size, to protect quality."""
     groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"
@@ -57,16 +57,17 @@ class Settings(PlaybookSettings):
     """The maximum number of lessons, or deltas, that one model call reads; if a call would read more, groups or levels
     are added."""
     levels: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
-    """join=model: levels of the scan; auto: the number that fan_in needs; 1: the deltas of the groups are not
-    joined."""
+    """join=model: the number of levels of the scan; auto: the number that fan_in needs; 1: the deltas of the groups are
+    not joined."""
     join: Literal["code", "model"] = "code"
-    """The way to join the deltas of the groups. code: the model reads only edits in conflict; model: the model reads
-    all edits, as in the paper."""
+    """The way to join the deltas of the groups. code: code joins the deltas, and the model reads only edits in
+    conflict; model: the model reads all edits, as in the paper."""
     accounting: bool = True
-    """Account for every lesson: a lesson that no edit and no entry covers is shown to the curator again, and if it is
-    left out again, kept or dropped (see `again` and `uncovered`)."""
+    """Account for every lesson: a lesson that no edit and no entry covers is shown to the curator again (see `again`).
+    If the curator leaves the lesson out every time, the lesson is kept or dropped (see `uncovered`)."""
     again: int = Field(default=2, ge=0)
-    """accounting: the number of times that left-out lessons are shown to the curator again, in ever smaller groups."""
+    """accounting: the maximum number of times that left-out lessons are shown to the curator again, in ever smaller
+    groups."""
     uncovered: Uncovered = "keep"
     """accounting: keep: a lesson that the curator left out every time becomes an entry; drop: such a lesson is
     dropped."""
@@ -74,13 +75,14 @@ class Settings(PlaybookSettings):
     """Hold back an edit that would lose a number, a name or an answer of a rule, and add the lesson behind the edit
     unchanged."""
     exact: bool = False
-    """The paper's own form: random shuffle, groups of any size, joined by the model, no accounting, no guards."""
+    """The paper's own form: random shuffle, groups of any size, deltas joined by the model, no accounting, no
+    guards."""
     asynchronous: bool = False
     """Learn without a barrier between steps: as soon as a group of lessons is full, the curator turns it into a delta,
     and each attempt starts from the newest context."""
     staleness: int = Field(default=0, ge=0)
-    """asynchronous: the maximum number of versions by which a delta may be behind the context. An older delta is
-    reconciled with the context before it is applied."""
+    """asynchronous: the maximum number of versions by which a delta may be behind the context. A delta that is further
+    behind is reconciled with the context before it is applied."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "rules_shown": False}
 
@@ -104,7 +106,7 @@ class Settings(PlaybookSettings):
         ),
         Clash(
             lambda s: s.copies > s.fan_in and not s.exact,
-            "copies={s.copies} is more than fan_in={s.fan_in}, the largest group: lower copies or raise fan_in",
+            "copies={s.copies} is more than fan_in={s.fan_in}, a group's maximum: lower copies or raise fan_in",
         ),
         Clash(
             {"join": "code"}, "levels needs join=model: with join=code all groups are joined at once",
@@ -141,7 +143,7 @@ class Settings(PlaybookSettings):
 
 
 def method(s: Settings) -> Method:
-    """Build ACE with its update wrapped in a scan or, if `asynchronous`, with a schedule without a barrier."""
+    """Build ACE with an update that is wrapped in a scan or, if `asynchronous`, with a schedule without a barrier."""
     by, edits = curator(s, guards=s.guards and not s.exact), s.curator == "edits"
     accounting = s.accounting and not s.exact
     uncovered = s.uncovered if accounting else "drop"
@@ -160,7 +162,7 @@ def method(s: Settings) -> Method:
         again=retried(by, sizes) if sizes else None,
         left=keep_or_drop(uncovered, SECTION) if edits else None,
     )
-    # Each delta is pruned, de-duplicated and kept in the budget when it is applied.
+    # When a delta is applied, `settled` adds edits that prune, de-duplicate and enforce the budget.
     built = playbook(s, "combee", by, batch=1, costs=COSTS)
     return replace(built, update=by, accept=always_after(partial(settled, s)), schedule=schedule)
 

@@ -26,7 +26,7 @@ class Settings(Batched, RetrievalSettings):
     """Settings of episodes."""
 
     k: int = Field(default=4, ge=1)
-    """The number of episodes shown with a task: the most similar ones, without failures."""
+    """The number of episodes shown with a task: the most similar solved tasks. Failed tasks are not shown."""
 
 
 def method(s: Settings) -> Method:

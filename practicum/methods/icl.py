@@ -31,7 +31,8 @@ class Settings(MethodSettings):
 
 
 def method(s: Settings) -> Method:
-    """Build the method: one step that keeps all examples. Online, each task becomes an example after its prediction."""
+    """Build the method: one step that keeps all examples. Online, each task becomes an example after the attempt at
+    it."""
     show = fitting_turns("examples", s.window)
     act = answer(show)
     return Method(

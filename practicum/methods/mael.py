@@ -1,9 +1,9 @@
-"""MAEL: a network of agents that keeps the steps of its attempts as experience and consults it on later tasks (Li et
-al., sections 2.1 to 2.3; METHODS, section 6).
+"""MAEL: a network of agents that keeps the steps of its attempts as experience, and is shown this experience on later
+tasks (Li et al., sections 2.1 to 2.3; METHODS, section 6).
 
-Deviations: each part is criticised when it is solved, not after all parts; the reward of a critique that accepts
-a solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
-neighbours solve several. docs/learn/methods/mael.md lists all deviations.
+Deviations: each part is criticised immediately after its solution, not after all parts are solved; a critique that
+accepts a solution improves nothing, so its reward is the quality of the solution; if there are more parts than
+neighbours, some neighbours solve several parts. docs/learn/methods/mael.md lists all deviations.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Settings(Batched, RetrievalSettings):
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """Yield "read FILE" for a team file, or a text for each agent of the team for which the team names a model."""
+        """Yield "read FILE" if `topology` names a team file. If `topology` is the content of a team file, yield "send
+        prompts to MODEL (AGENT)" for each agent for which the team names a model."""
         topology = values.get("topology", "complete")
         if isinstance(topology, Mapping):
             yield from (f"send prompts to {m.model} ({m.name})" for m in load_team(topology).members if m.model)
@@ -134,7 +135,8 @@ def team_of(s: Settings, seed: int) -> AgentTeam:
 
 def _most_calls(s: Settings, agents: int) -> int:
     """Return the number of model calls of an attempt in the worst case: every plan has `MAX_PARTS` parts, and each part
-    is handed back once and refined in each round. A capable model may plan more parts, and then makes more calls."""
+    is handed back once and refined in each round. A capable model may plan more than `MAX_PARTS` parts, and then an
+    attempt makes more calls than this number."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
         most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)
@@ -165,12 +167,12 @@ class Quality(Output):
 
 
 def rewarded(accepted: bool = True) -> ReflectSeam:
-    """Build a reflect seam that rewards each step of each attempt in [0, 1]. All solutions are scored concurrently.
-    Without `accepted`, a critique that accepts a solution has no reward.
+    """Build a reflect seam that gives each step of each attempt a reward in [0, 1]. All solutions are scored
+    concurrently. Without `accepted`, a critique that accepts a solution has no reward.
 
     Discarded plans have no reward either, nor have steps whose reward is unknown because a judge failed. A step without
     a reward does not become experience: its lesson has no text, and names only the experience that the step was shown.
-    A step that was shown no experience then has no lesson."""
+    A step without a reward that was shown no experience has no lesson."""
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = [
@@ -227,8 +229,8 @@ async def _qualities(
 
 def _scored_parts(task: Task, moves: Sequence[MoveData], run: Run) -> dict[int, Task]:
     """Return a task for each solution of a part, by the index of the move that made the solution: scoring the solution
-    on this task measures its quality. Parts that the task's metric cannot score are left out. If learning may not see
-    scores, the result is empty.
+    on this task measures the quality of the solution. Parts that the task's metric cannot score are left out. If
+    learning may not see scores, the result is empty.
 
     Either all solutions of a try are scored or none, because the reward of a critique is the difference of the
     qualities of two solutions, which must have the same scale."""
@@ -290,8 +292,8 @@ class Rewards:
 
     def _gain(self, number: int, move: MoveData) -> float | None:
         """Return the reward of a critique. A critique that asks for changes earns the quality of the refined solution
-        minus the quality of the solution before, at least 0. A critique that accepts the solution earns the quality of
-        this solution, or None without `accepted`. The reward is None if a quality is unknown."""
+        minus the quality of the solution before the critique, at least 0. A critique that accepts the solution earns
+        the quality of this solution, or None without `accepted`. The reward is None if a quality is unknown."""
         solutions = self._solutions(_try(move))
         before = next((quality for n, quality in reversed(solutions) if n < number), None)
         if move["action"] == ACCEPTED:
@@ -313,7 +315,8 @@ class Rewards:
         return qualities
 
     def _solutions(self, try_id: TryId) -> list[tuple[int, float | None]]:
-        """Return the solutions of one try in order, each as the index of its move and its quality."""
+        """Return the solutions of one try in order, each as the index of the move that made the solution, and its
+        quality."""
         return [
             (n, self.qualities.get(n))
             for n, move in enumerate(self.moves)

@@ -26,18 +26,18 @@ class MemorySettings(Batched, RetrievalSettings):
     """parallel: the best of k concurrent attempts; sequential: one attempt, refined k times; none: one attempt."""
     k: int | None = Field(default=None, ge=0, le=64)
     """parallel: the number of attempts (default 3); sequential: the number of passes after the first attempt (default
-    5; 0: none)."""
+    5; 0: no pass)."""
     until: Until = "k"
     """sequential: the condition that ends the passes. k: all `k` passes are made; judge: a judge accepts the answer;
-    score: the score says that the answer is right, if learning may see scores; agreement: a pass repeats the answer
-    before it."""
+    score: the score says that the answer is right, if learning may see scores; agreement: a pass gives the same answer
+    as the attempt before this pass."""
     memories: int = Field(default=5, ge=1)
     """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
-    """parallel, sequential: the temperature of the attempts, which would all be equal at 0."""
+    """parallel, sequential: the temperature of the attempts. At temperature 0 all attempts would be equal."""
     choose: By = "judge"
-    """parallel: the way to choose an attempt if scores may not be seen: by a judge, or the answer of the most
-    attempts."""
+    """parallel: the way to choose an attempt if the choice may not see scores. judge: a judge chooses; agreement: the
+    answer that most attempts gave is chosen."""
     notes: bool = False
     """sequential: each pass leaves a note for the next pass and for the extraction of memories."""
     contrast: bool = True
@@ -51,7 +51,8 @@ class MemorySettings(Batched, RetrievalSettings):
     extraction: float = Field(default=1.0, ge=0)
     """The temperature for extracting memories."""
     index: Index = "memory"
-    """The text by which a memory is retrieved: its own text, or the task it was learned from."""
+    """The text by which a memory is retrieved. memory: the text of the memory; task: the task that the memory was
+    learned from."""
     consolidate: bool = False
     """Merge a new memory into an older memory with the same meaning; false: memories are never merged or removed."""
     threshold: SameFrom = "auto"
@@ -96,7 +97,8 @@ class MemorySettings(Batched, RetrievalSettings):
 
     @classmethod
     def without_effect(cls, values: Mapping[str, Any]) -> set[str]:
-        """Return the settings without effect, including settings of the preset."""
+        """Return the names of the settings without effect, among `values` and the settings of the preset that `values`
+        names."""
         return super().without_effect({**cls._preset(values), **values})
 
     @classmethod
@@ -153,8 +155,8 @@ def acting(s: MemorySettings, show: ShowSeam, *, blind: bool) -> ActWithNote:
     evaluation."""
     act = answer(show)
     if s.scaling == "sequential" and s.attempts > 1:
-        # If memories are extracted only from the chosen attempt, the attempts between the first and the chosen one need
-        # no outcome.
+        # If memories are extracted only from the chosen attempt, the attempts between the first and the chosen attempt
+        # need no outcome.
         label: Literal["all", "ends"] = "ends" if s.extract == "chosen" else "all"
         return in_sequence(act, Scaling(s.attempts - 1, s.temperature, blind=blind, until=s.until, label=label))
     return in_parallel(act, Scaling(s.attempts, s.temperature, s.choose, blind, s.contrast))

@@ -29,8 +29,9 @@ def method(s: Settings) -> Method:
 
 
 def unlearned(name: str, act: ActSeam, online: bool, calls: int = 1) -> Method:
-    """Build a method that makes no steps, shows the whole context, and attempts with `act`, in up to `calls` calls.
-    Online, it predicts the tasks one after the other and stores nothing."""
+    """Build a method that learns nothing. It shows the whole context, and attempts a task with `act`, in up to `calls`
+    model calls. Offline, the method makes no step. Online, a step attempts one task after the other, and stores no
+    lesson."""
     return Method(
         name=name,
         show=full_view,

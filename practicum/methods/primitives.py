@@ -47,7 +47,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     unchanged."""
     group: int = Field(default=1, ge=1)
     """The number of runs of each task under the same context; a failed run is reflected on together with a successful
-    one (section 3.1)."""
+    run of the same task (section 3.1)."""
     twin: bool = False
     """Run each task once more, with a request to note how each entry was used (section 3.2)."""
     heads: bool = False
@@ -55,8 +55,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     head_calls: Literal["three", "one"] = "three"
     """heads: three: one call for each head, concurrently; one: a single structured call for all heads."""
     gated_heads: bool = False
-    """heads: true: learn nothing from a failure that was chance, or that no guidance could prevent; false: the curator
-    reads the attribution of the failure, and decides whether to learn from it."""
+    """heads: true: learn nothing from a failure that was due to chance, or that no guidance could prevent; false: the
+    curator reads the attribution of the failure, and decides whether to learn from it."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: reflect on each attempt by itself; batched: reflect on all attempts of a step in one call (section
     4.7)."""
@@ -71,7 +71,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     """replay: the number of failures in a row, each reflected on, after which a task counts as intractable, and leaves
     the replay."""
     state: bool = False
-    """Keep a document of changes, assessments and hypotheses that the curator sees (section 3.5)."""
+    """Keep a document of changes, assessments and hypotheses, and show it to the curator (section 3.5)."""
     state_tokens: int = Field(default=800, ge=100)
     """state: the maximum number of tokens of the document."""
     primitives: Literal["given", "adaptive"] = "given"
@@ -92,12 +92,12 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             lambda s: s.reflection == "batched" or not s.reflector or s.curating == "append",
-            "primitives=adaptive needs a reflector of single attempts and a curator that decides: leave out "
+            "primitives=adaptive needs a reflector of single attempts and a curator that asks a model: leave out "
             "reflection=batched, reflector=false and curator=append", unless={"primitives": "given"},
         ),
         Clash(
             {"heads": True, "reflection": "batched"},
-            "heads=true reflects on each attempt by itself, reflection=batched on all at once: leave out one of them",
+            "heads=true reflects on each attempt by itself, reflection=batched on all attempts at once: set only one",
         ),
         Clash(
             lambda s: not s.reflector and (s.group > 1 or s.twin or s.heads or s.reflection == "batched"),
@@ -105,7 +105,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             lambda s: not s.rules_shown and (s.heads or s.reflection == "batched" or s.primitives == "adaptive"),
-            "heads and batched reflection read the rules: leave out rules_shown=false", ("rules_shown",),
+            "heads, reflection=batched and primitives=adaptive read the rules: leave out rules_shown=false",
+            ("rules_shown",),
         ),
         Clash(
             {"reflection": "batched", "batch": lambda n: n > AT_ONCE},
@@ -115,7 +116,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         Clash({}, "{names} needs curator=edits", ("guards", "merge"), unless={"curating": "edits"}),
         needs("graduate", "evict", replay=ON),
         needs("state_tokens", state=True, primitives="adaptive"),
-        Clash({"state": True, "curating": "append"}, "state needs a curator that decides: leave out curator=append"),
+        Clash({"state": True, "curating": "append"}, "state needs a model as curator: leave out curator=append"),
         Clash(
             lambda s: s.online and (s.replay > 0 or s.attempted is not None),
             "a stream has a fixed order: leave out replay and attempted (replay=0, attempted=none)",
@@ -128,14 +129,14 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     @property
     def whole_step(self) -> bool:
-        """Whether reflection needs all runs of a step."""
+        """Whether reflection needs all runs of a step, so that it begins only after the last run ends."""
         batched = self.reflection == "batched" or self.attempted is not None
         return self.group > 1 or self.twin or self.heads or batched or self.primitives == "adaptive"
 
     @property
     def curating(self) -> Literal["edits", "append", "rewrite"]:
-        """Kind of update that turns lessons into edits (see the setting `curator`). With the state, which needs a
-        curator that decides, a default of `append` becomes `edits`."""
+        """Kind of update that turns lessons into edits (see the setting `curator`). The state needs a curator that asks
+        a model: with `state` or `primitives=adaptive`, a default of `append` becomes `edits`."""
         decides = self.state or self.primitives == "adaptive"
         return "edits" if decides and self.curator == "append" and not self.were_set("curator") else self.curator
 
@@ -152,8 +153,8 @@ def with_primitives(
         if s.replay or s.attempted is not None:
             sample = replayed(s.epochs, s.batch, s.replay, s.attempted, s.graduate, s.evict)
             method = replace(method, sample=sample)
-        # The attempts of a group and the annotated attempt run concurrently. An attempt is reused as long as the
-        # context stays the same.
+        # The attempts of a group and the annotated attempt run concurrently. `reused` takes an earlier attempt at the
+        # same task, as long as the context stays the same.
         if s.group > 1:
             method = replace(method, attempt=grouped(method.attempt, s.group))
         if s.twin:
@@ -185,7 +186,7 @@ GROUP = 3
 """primitives=adaptive: number of attempts of a group, when groups are used."""
 
 TWIN = answer(annotated_view)
-"""Act in which the agent notes how it used each entry."""
+"""Act of the twin: the agent also notes how it used each entry."""
 
 CASE = Instructions(
     full="""\

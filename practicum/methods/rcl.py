@@ -48,7 +48,7 @@ class Settings(PrimitiveSettings):
     SMALL: ClassVar[Mapping[str, Any]] = {"guards": True, "gated_heads": True}
 
     state: bool = True
-    """Keep a rolling document of changes, assessments and hypotheses, which the curator sees (section 3.5)."""
+    """Keep a rolling document of changes, assessments and hypotheses, and show it to the curator (section 3.5)."""
 
 
 def method(settings: Settings) -> Method:

@@ -26,7 +26,8 @@ class Settings(MemorySettings):
 
 
 def method(s: Settings) -> Method:
-    """Build the method: attempt with the most similar memories, choose an attempt, extract memories, append them."""
+    """Build the method: attempt with the most similar memories, choose an attempt, extract new memories, append
+    them."""
     show = s.noting(with_memories(s.memories, MEMORIES))
     update = append_memories
     return Method(

@@ -31,8 +31,8 @@ Number = Annotated[int, Field(ge=1)]
 
 
 def number_or(words: str, number: str = "a whole number of at least 1") -> WrapValidator:
-    """Build a validator for a setting that is a number or one of these words. An invalid value gives a single error,
-    which names the words and the number."""
+    """Build a validator for a setting that is a number or a word from `words`. An invalid value gives a single error,
+    which names `words`, and describes the number as `number`."""
 
     def read(value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
@@ -59,7 +59,7 @@ class GateSettings(BaseModel):
     """Keep a delta only if the context is not worse on the validation tasks with the delta than without it, by a paired
     sequential test."""
     gate_alpha: float = Field(default=0.05, gt=0, lt=1)
-    """gate: of the deltas that are not worse, the test drops at most this share."""
+    """gate: the test drops at most this share of the deltas that do not make the context worse."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {"gate": None}
     """Values to set for learning from a single query. The value None removes the setting."""
@@ -106,8 +106,8 @@ class GateSettings(BaseModel):
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """Yield descriptions of the actions outside of the run that these values cause, such as "read FILE" if a value
-        names a file."""
+        """Yield a description of each action outside of the run that is caused by these values, such as "read FILE" if
+        a value names a file."""
         yield from ()
 
     def were_set(self, *names: str) -> tuple[str, ...]:
@@ -124,12 +124,12 @@ class GateSettings(BaseModel):
 
 
 class RetrievalSettings(GateSettings):
-    """Settings of methods whose runs retrieve entries. `practicum.methods.build` copies the setting to
+    """Settings of methods whose runs retrieve entries. `practicum.methods.build` copies `retrieval` to
     `Method.retrieval`."""
 
     retrieval: Retrieval = DEFAULT
-    """The similarity of an entry and a query, by which entries are retrieved. cosine: the cosine of their embeddings;
-    words: the share of the query's words that the entry has; mixed: both."""
+    """The similarity of an entry and a query, by which entries are retrieved. cosine: the cosine of the two embeddings;
+    words: the share of the query's words that the entry has; mixed: a weighted mean of cosine and words."""
 
 
 @cache
@@ -148,8 +148,8 @@ class MethodSettings(GateSettings):
     """Settings of every built-in method."""
 
     online: bool = False
-    """Take the tasks as a stream: predict each task with the lessons from the tasks before it, then learn from this
-    task."""
+    """Take the tasks as a stream: attempt each task with the lessons from earlier tasks, then learn from the
+    attempt."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None, "steps": None}
 
@@ -190,7 +190,7 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     """offline: the number of epochs. In an epoch, every task is learned from once."""
     steps: int | None = Field(default=None, ge=1)
     """The number of steps after which learning ends, in any number of epochs (RCL: 30); none: learning ends after
-    `epochs`."""
+    `epochs` epochs."""
     rounds: int = Field(default=3, ge=0)
     """The maximum number of rounds of reflection on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0: a
     single reflection, without the refinement that `refine` describes."""
@@ -207,19 +207,19 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     """Whether the reflector reads the playbook. Set it to false for a weak model, which copies rules of the playbook
     into its insight."""
     reflector: bool = True
-    """Whether a reflector turns attempts into lessons; false: the curator reads the raw attempts (the ablation of table
-    3)."""
+    """Whether a reflector turns attempts into lessons; false: the curator reads the raw attempts (the ablation of ACE's
+    table 3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
     """edits: a model writes small edits; append: each lesson becomes an entry, without a call; rewrite: a model
-    rewrites the whole playbook (table 18)."""
+    rewrites the whole playbook (ACE, table 18)."""
     threshold: SameFrom = "auto"
-    """The smallest cosine similarity at which two entries of a section count as the same; auto: measured for the
-    embedder."""
+    """The smallest cosine similarity at which two entries of a section count as the same; auto: the value that was
+    measured for the embedder."""
     dedupe: DedupeWhen = "proactive"
     """When entries with the same meaning are merged. proactive: after each delta; lazy: only when the playbook exceeds
     its budget; never: not merged."""
     budget: int = Field(default=80_000, ge=1)
-    """The maximum number of tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
+    """The maximum number of tokens of the playbook (ACE, table 21: budgets from 10,000 to 100,000 behave alike)."""
     harmful: int = Field(default=3, ge=0)
     """An entry whose harmful votes exceed its helpful votes by this number or more is deleted at once; 0: harmful
     entries are deleted only when the playbook exceeds its budget."""
@@ -230,10 +230,10 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash({"steps": ON}, "steps and epochs both set the end of learning: pass only one of the two", ("epochs",)),
-        Clash({"steps": ON, "online": True}, "a stream ends with its tasks: leave out steps", ("steps",)),
+        Clash({"steps": ON, "online": True}, "a stream ends after its last task: leave out steps", ("steps",)),
         Clash(
             lambda s: s.lessons == "confirmed" and (s.refine != "retry" or not s.rounds),
-            "lessons=confirmed needs refine=retry and at least one round, or no lesson is ever confirmed", ("lessons",),
+            "lessons=confirmed needs refine=retry and one round or more to confirm a lesson", ("lessons",),
         ),
     )  # fmt: skip
 

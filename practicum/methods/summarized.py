@@ -31,7 +31,8 @@ Settings = WidePlaybookSettings
 def method(s: Settings) -> Method:
     """Build ACE with a large batch, and a summary of its lessons for the curator."""
     built = playbook(s, "summarized", summarized(curated(s)), s.batch)
-    # The curator's model writes the summary, so the role is needed even with curator=append, which asks no curator.
+    # The curator's model writes the summary. So the role `curator` is needed even with curator=append, which writes
+    # edits without a model.
     return replace(
         built, roles=tuple(dict.fromkeys((*built.roles, "curator"))), costs=f"{built.costs}, one summary per step"
     )

@@ -35,9 +35,9 @@ def method(s: Settings) -> Method:
 
 
 def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
-    """Build an update seam that embeds and clusters the reflections, and passes the reflection nearest to each center
-    to `update`. `k` is the number of clusters; None: the square root of the number of reflections, as for Combee's
-    groups."""
+    """Build an update seam that embeds and clusters the reflections, and passes only the reflection nearest to the
+    center of each cluster to `update`. `k` is the number of clusters; None: the square root of the number of
+    reflections, as for Combee's groups."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         reflections = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
@@ -54,8 +54,9 @@ def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
 
 
 def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
-    """Divide the rows of `vectors`, of shape (n, d), into k clusters. Return the index of the row nearest to each
-    center, in increasing order. If rows are equal, there may be fewer than k clusters."""
+    """Divide the rows of `vectors`, of shape (n, d), into k clusters. Return, for each cluster, the index of the row
+    nearest to its center; the indices are in increasing order. If rows are equal, there may be fewer than k
+    clusters."""
     k = min(k, len(np.unique(vectors, axis=0)))
     centers, label = clusters(vectors.astype(np.float64), k, np.random.default_rng(seed))
     distance = ((vectors - centers[label]) ** 2).sum(axis=1)
@@ -64,7 +65,8 @@ def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 
 def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Run ten rounds of k-means from centers that k-means++ draws (Arthur and Vassilvitskii 2007). `vectors` has shape
-    (n, d). Returns the k centers, of shape (k, d), and the index of each row's nearest center in the last round."""
+    (n, d). Returns the k centers, of shape (k, d), and for each row the index of the center that was nearest in the
+    last round."""
     centers = vectors[[int(rng.integers(len(vectors)))]]
     while len(centers) < k:
         chances = _squares(vectors, centers).min(axis=1)

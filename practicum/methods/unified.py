@@ -1,13 +1,14 @@
 """ReasoningBank and ACE in one closed loop, with solved tasks: rules, memories and the most similar solved tasks are
 each shown only if they help (METHODS, section 5).
 
-Memories inform the bullets, bullets guide the attempts, attempts enrich the memories, outcomes refine memories and
-bullets. Deviations: rules, memories and solved tasks are sections of one context, so that versions, forgetting and
-budgets apply to all; evaluation shows the learned context and proposes no new bullets, because evaluation must not
-change the context; solved tasks, and the comparisons that decide which of the three parts are shown, are practicum's
-additions. Small models write rules about their failures, as in ACE, since bullets that they propose before an attempt
-are guesses. Without memory, scaling and examples the method is ACE as the specification defines it: bullets before the
-attempt. `preset=specification` is the specification's learner without these additions."""
+Memories inform the bullets (rules that are proposed before an attempt), bullets guide the attempts, attempts enrich the
+memories, outcomes refine memories and bullets. Deviations: rules, memories and solved tasks are sections of one
+context, so that versions, forgetting and budgets apply to all; evaluation shows the learned context and proposes no new
+bullets, because evaluation must not change the context; solved tasks, and the comparisons that decide whether rules,
+memories and solved tasks are shown, are practicum's additions. Small models write rules about their failures, as in
+ACE, since bullets that they propose before an attempt are guesses. Without memory, scaling and examples the method is
+ACE in the form that the specification defines: bullets before the attempt. `preset=specification` is the
+specification's learner without practicum's additions."""
 
 from __future__ import annotations
 
@@ -91,8 +92,8 @@ class Settings(MemorySettings):
     """Settings of the unified learner."""
 
     preset: Literal["routine", "standard", "critical", "specification"] | None = None  # type: ignore[assignment]
-    """routine, standard, critical: set the attempts, memories shown and passes, by the importance of the tasks;
-    specification: the learner of the specification, without practicum's additions."""
+    """routine, standard, critical: set the numbers of attempts, of memories shown and of passes, by the importance of
+    the tasks; specification: the learner of the specification, without practicum's additions."""
     rules: Literal["proposed", "reflected"] = "proposed"
     """The source of new rules. proposed: a model proposes rules (bullets) before each attempt; reflected: a failure
     teaches a rule, which is kept if the next try succeeds with the rule (for weak models)."""
@@ -105,7 +106,8 @@ class Settings(MemorySettings):
     """Show each of the three parts (rules, memories, solved tasks) only if it helps. To measure this, learning attempts
     each task once more, with one part removed or added."""
     passes: int = Field(default=3, ge=0)
-    """Passes of reflection over the proposed bullets: clarity, actionability, then non-redundancy and conciseness."""
+    """The number of passes of reflection over the proposed bullets: the first for clarity, the second for
+    actionability, all others for non-redundancy and conciseness."""
     proposal: float = Field(default=0.7, ge=0)
     """The temperature for proposing and refining bullets."""
     delta_min: int = Field(default=5, ge=0)
@@ -225,8 +227,8 @@ def pays(entry: Entry | None) -> bool:
 
 
 def paying(parts: Parts, changed: str = "") -> ShowSeam:
-    """Build a show seam for the parts that pay, one after the other. The part with the name `changed` is shown if it
-    does not pay, and hidden if it pays."""
+    """Build a show seam for the parts that pay (see `pays`), one after the other. The part with the name `changed` is
+    shown if it does not pay, and hidden if it pays."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         records = {entry.text: entry for entry in context.in_section(PARTS)}
@@ -356,13 +358,13 @@ class Proposer:
     """Proposer of `least` to `most` bullets for a task. It refines the bullets in `passes` further calls. All calls
     have the same `temperature`.
 
-    It reads entries of the section `bank` (the number `memories`, most similar to the task), the last outcomes (the
-    number `outcomes`), and the playbook without the sections in `excluded`. `curate` turns bullets into a delta and
-    asks no model.
+    It reads the `memories` entries of the section `bank` that are most similar to the task, the newest `outcomes`
+    outcomes, and the playbook without the sections in `excluded`. `curate` turns bullets into a delta and asks no
+    model.
 
     Bullets beyond `most` are dropped from the proposal and from each pass. A proposal with fewer than `least` bullets
-    is requested once more. Dropped bullets are counted, and so are results with fewer than `least` bullets. If a pass
-    fails, the failure is counted, and the bullets before this pass are used."""
+    is requested once more. Dropped bullets are counted. A final set with fewer than `least` bullets is counted, too. If
+    a pass fails, the failure is counted, the bullets before this pass are used, and no further pass is made."""
 
     passes: int
     memories: int
@@ -375,7 +377,7 @@ class Proposer:
     excluded: tuple[str, ...] = ()
 
     async def __call__(self, task: Task, context: Context, run: Run) -> list[Lesson]:
-        """Return the bullets for this task as lessons. The task has not been attempted yet."""
+        """Return the bullets for a task that has not been attempted yet, as lessons."""
         matches = await run.nearest(context, task.input, self.memories, Filter(section=self.bank)) if self.bank else []
         memories, outcomes = [f.entry for f in matches], last_of(context, self.outcomes)
         # A proposal has the sources of all its inputs, so that forgetting any of them removes the proposal.
@@ -487,13 +489,14 @@ def curated(section: str) -> UpdateSeam:
 
 
 def last_of(context: Context, last: int) -> tuple[Entry, ...]:
-    """Return the `last` stored outcomes, the oldest first."""
+    """Return the newest stored outcomes, up to `last` of them, in the order in which they were stored."""
     outcomes = context.in_section(OUTCOMES)
     return tuple(outcomes[max(len(outcomes) - last, 0) :])
 
 
 def with_last_outcomes(update: UpdateSeam, last: int) -> UpdateSeam:
-    """Build an update seam that applies `update`, and stores the `last` outcomes for the next proposals."""
+    """Build an update seam that applies `update`, and stores new outcomes for the next proposals. The newest `last`
+    outcomes are kept; older outcomes are deleted."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
@@ -521,7 +524,7 @@ def requested(least: int, most: int) -> Instructions:
 
 
 def too_few(count: int, least: int, most: int, profile: Profile) -> str:
-    """Return the line that is added when a proposal with too few bullets is requested again."""
+    """Return the text that is added to the request when a proposal with too few bullets is requested again."""
     noun = "rule" if profile == "small" else "bullet"
     return (
         f"You gave {quantity(count, noun)}. Keep what you gave, and add what else helps with such tasks: "

@@ -1,7 +1,7 @@
-"""Worked examples for the prompts of small models: cases, and the answer of a role to each, as data. The cases are a
-choice, a number, a tool call and a piece of writing, about subjects that occur in no data set of practicum.
+"""Worked examples for the prompts of small models: cases, and the answer of a role to each case, as data. The cases are
+a choice, a number, a tool call and a piece of writing, about subjects that occur in no data set of practicum.
 
-A small model learns the form from them better than from any description.
+A small model learns the form of an answer better from these examples than from any description.
 """
 
 from __future__ import annotations
@@ -122,15 +122,15 @@ REFLECTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         },
     ),
 )  # fmt: skip
-"""Attempts with their reflections. The first and the last are questions that a person asks, with a choice of answers.
-When the only example of a choice was about a thing, a 1.5B model wrote rules about the form of the answer, such as "If
-a name is asked for, give the name"."""
+"""Attempts with their reflections. The first and the last attempt are at questions that a person asks, with a choice of
+answers. When the only example with a choice of answers was about a thing, and not a person's question, a 1.5B model
+wrote rules about the form of the answer, such as "If a name is asked for, give the name"."""
 
 EXAMPLES = tuple(Turn(case(*parts), written(answer)) for parts, answer in REFLECTED)
 """Reflections on one attempt each."""
 
 WITHOUT_RULES = tuple(Turn(case(*parts[:2]), written({**answer, "tags": []})) for parts, answer in REFLECTED)
-"""The same examples for a reflector that does not read the rules."""
+"""The examples of `EXAMPLES` for a reflector that does not read the rules."""
 
 SEVERAL = [{**answer, "attempt": n} for n, (_, answer) in enumerate(REFLECTED[:2], 1)]
 
@@ -138,7 +138,7 @@ AT_A_TIME = Turn(
     "\n\n".join(f"# Case {one['attempt']}\n{turn.user}" for one, turn in zip(SEVERAL, EXAMPLES, strict=False)),
     written({"reflections": SEVERAL}),
 )
-"""Two of the examples in one call."""
+"""Worked example of a call that reflects on two attempts: the first two of `EXAMPLES`."""
 
 DIAGNOSED = (
     (
@@ -169,8 +169,8 @@ DIAGNOSED = (
     ),
 )  # fmt: skip
 """Failures with the answers of the three heads: with a rule that misled, a rule that was not followed, and no rule. A
-small model leans to the form of the last example, so the last is the common kind. If all examples had rules, the model
-found rules that did not exist."""
+small model leans to the form of the last example, so the last example has the most common form: a failure without a
+rule. When all examples had rules, the model named rules that did not exist."""
 
 NOTED = (
     Turn(
@@ -196,7 +196,7 @@ something else; what salt does to metal)
 "hypotheses":["e4 is taken where no rule fits"],"phase":"exploratory"}""",
     ),
 )
-"""Example of updated notes."""
+"""Worked example of an update of the state (see `blocks/notes.py`)."""
 
 CURATED = (
     Turn(

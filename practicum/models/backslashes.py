@@ -45,13 +45,14 @@ _AMBIGUOUS = "ne neg nexists ni nless nmid nparallel nprec nsim nsubset nsucc ns
 _WITH_BRACE = "tag text thanks title"
 
 COMMANDS = frozenset(_CERTAIN.split())
-"""LaTeX commands of rule 2. Each begins like a JSON escape, and the letters after its first letter are not a word."""
+"""LaTeX commands of rule 2. With its backslash, each of these commands begins like a JSON escape. Without its first
+letter, a command of this list is not a word."""
 
 AMBIGUOUS = frozenset(_AMBIGUOUS.split())
 """Commands of rule 3. The letters after the first letter of such a command are a word or a common name."""
 
 WITH_BRACE = frozenset(_WITH_BRACE.split())
-"""Commands that are unambiguous before a brace: `\\text{…}`."""
+"""Commands that rule 2 includes only before a brace: `\\text{…}`."""
 
 _BETWEEN_QUOTES = re.compile(r'(?:[^"\\]++|\\.)++', re.DOTALL)
 _BACKSLASH = re.compile(r"\\(\\|u[0-9a-fA-F]{4}|[A-Za-z]++|.)", re.DOTALL)
@@ -85,7 +86,8 @@ def _mended(part: str) -> str:
 
 
 def _certain(match: re.Match[str], part: str) -> bool:
-    """Return whether this backslash is literal by rule 1 or 2. The rest of the string does not matter."""
+    """Return whether this backslash is literal by rule 1 or 2. These two rules do not depend on other backslashes in
+    the string."""
     word = match[1]
     if word[0] in _OTHERS or _CODE.fullmatch(word):
         return False

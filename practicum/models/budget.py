@@ -1,11 +1,12 @@
-"""Hard budgets: a call reserves its maximum cost before it is sent, and returns the unused part.
+"""Hard budgets: the maximum cost of a call is reserved before the call is sent, and the unused part of the reservation
+is released when the call ends.
 
-A call whose reservation does not fit while other calls are in flight waits until some of these calls settle. The run
-stops with "the budget is spent" only if a reservation does not fit and no other call is in flight. A part of the budget
-can be held back for the final evaluation.
+If a reservation does not fit into the budget while other calls are in flight, the new call waits until some of these
+calls settle. The run stops with "the budget is spent" only if a reservation does not fit and no other call is in
+flight. A part of the budget can be held back for the final evaluation.
 
-A stop prevents new work. Calls in flight may finish, because they are paid; but a call that failed before and is being
-retried is cancelled.
+A stop prevents new work. Calls in flight may finish, because they are paid; but a call is cancelled if a try of the
+call failed and the call is being retried.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ USD_ROUNDING = 1e-9
 
 _SPENT = re.compile(r"the budget of \S+ (call|token|USD|minute)s? is spent")
 LIMITS = {"max_calls": "calls", "max_tokens": "tokens", "max_usd": "USD", "max_minutes": "minutes"}
-"""Limit setting → its unit."""
+"""Limit setting → unit of the limit."""
 
 
 def spent_limit(reason: str | None) -> str | None:
-    """Return the limit setting that stopped a run for this reason; None for other reasons."""
+    """Return the limit setting (a key of `LIMITS`) that caused the stop of a run, from the `reason` of the stop; None
+    if the reason is not a spent budget."""
     match = _SPENT.match(reason or "")
     return None if match is None else next(name for name, unit in LIMITS.items() if unit.startswith(match[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Limits of a run, for the first start and all resumes together; None: no limit. Tokens are input plus output."""
+    """Limits of a run, for the first start and all resumes together. A limit that is None does not apply. Tokens are
+    input plus output."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -86,11 +89,11 @@ class Finishing:
 
 @dataclass
 class Budget:
-    """Budget of a run: counts spent amounts and the reservations of calls in flight.
+    """Budget of a run, with the spent amounts and the reservations of calls in flight.
 
-    `spent` and `seconds` start with the amounts spent before the run was resumed. `held` and `held_seconds` are held
-    back for the final evaluation. `attempts` is the number of running attempts by an agent with custom code, and
-    `timeout` the maximum duration of one try of a call (s).
+    After a resume, `spent` and `seconds` start with the amounts that were spent before the resume. `held` and
+    `held_seconds` are the amounts that are held back for the final evaluation. `attempts` is the number of running
+    attempts by an agent with custom code, and `timeout` the maximum duration of one try of a call (s).
     """
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
@@ -129,8 +132,8 @@ class Budget:
 
     @contextmanager
     def repeatable(self) -> Iterator[None]:
-        """Run the block, which makes a call. A stop cancels the call if it failed before and is being retried (see
-        `repeats`); then Stopped is raised."""
+        """Run the block, which makes a call. A stop cancels the call if a try of the call failed and the call is being
+        retried (see `repeats`). After such a cancellation, Stopped is raised."""
         task = asyncio.current_task()
         assert task is not None
         cancelled = task.cancelling()
@@ -145,7 +148,7 @@ class Budget:
             self._repeating.discard(task)
 
     def repeats(self) -> None:
-        """Record that the call in the current asyncio task failed and is retried."""
+        """Record that a try of the call in the current asyncio task failed, and that the call is being retried."""
         if (task := asyncio.current_task()) is not None:
             self._repeating.add(task)
 
@@ -167,8 +170,8 @@ class Budget:
             self.check()
 
     async def reserve(self, need: Need) -> None:
-        """Reserve `need` for a call. If `need` exceeds a limit, wait until calls in flight settle and return the unused
-        parts of their reservations. Raises Stopped if `need` exceeds a limit and no call is in flight."""
+        """Reserve `need` for a call. While the reservation would exceed a limit, wait for calls in flight to settle.
+        Raises Stopped if the reservation would exceed a limit and no call is in flight."""
         self.check()
         while (exceeded := self.exceeded_by(need)) is not None:
             if not self.in_flight:
@@ -180,7 +183,8 @@ class Budget:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
     def settle(self, need: Need, usage: Usage) -> None:
-        """Replace a reservation by the actual usage of the call. The usage is zero if the call failed."""
+        """Replace the reservation `need` of a call by the actual usage of the call. `usage` is zero if the call
+        failed."""
         self.reserved -= need
         self.in_flight -= 1
         self.spent += usage

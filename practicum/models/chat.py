@@ -1,4 +1,5 @@
-"""Model at an address of the OpenAI protocol, called only through the `openai` client.
+"""Model at the address of a server with the OpenAI protocol, called through the `openai` client and, if possible,
+without pydantic-ai.
 
 pydantic-ai reads all kinds of replies and classifies errors. But importing pydantic-ai takes half of the time before a
 run's first call, and reading with pydantic-ai takes a fifth of the CPU time of a call. So only errors, and replies
@@ -31,7 +32,7 @@ STRICT_KEYWORDS = frozenset(
 
 
 _NOT_IN_BODY = ("timeout", "extra_body", "extra_headers")
-"""Settings of a request that are not fields of its body."""
+"""Settings of a request that are not fields of the request's body."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
 
 
 def plain_reply(completion: Any) -> Reply | None:
-    """Return the reply of a JSON completion without tool calls; None for other completions. Speed is one reason to
-    avoid pydantic-ai here. The other reason is that pydantic-ai treats thoughts without a closing tag as the answer."""
+    """Convert a JSON completion without tool calls to a reply. Returns None for other completions. Speed is one reason
+    to avoid pydantic-ai here. The other reason is that pydantic-ai treats thoughts without a closing tag as the
+    answer."""
     try:
         choice, usage = completion["choices"][0], completion.get("usage") or {}
         message, finish = choice["message"], choice["finish_reason"]
@@ -148,8 +150,8 @@ def provided_reply(response: ModelResponse) -> Reply:
 
 
 def is_strict(schema: Any) -> bool:
-    """Return whether a JSON schema fits OpenAI's strict mode, except for its titles. pydantic-ai converts other
-    schemas."""
+    """Return whether a JSON schema fits OpenAI's strict mode once `untitled` has removed the titles. pydantic-ai
+    converts schemas that do not fit."""
     if not isinstance(schema, dict) or not schema.keys() <= STRICT_KEYWORDS or ("$ref" in schema and len(schema) > 1):
         return False
     properties: dict[str, Any] = schema.get("properties", {})

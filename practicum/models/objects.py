@@ -1,9 +1,9 @@
 """Parser of the JSON object in a model's answer, with repair of common mistakes.
 
 A valid answer is parsed directly. Otherwise these repairs are tried in turn, until the result fits the schema: an
-object nested in another object is taken out (`{"Changes": {…}}`, a tool call), fields or a whole answer that are
-encoded twice are decoded, and the library `json-repair` fixes single quotes, trailing commas, comments, unquoted names
-and Python literals. A truncated answer is not completed, because the missing part would be lost silently.
+object nested in another object is taken out (`{"Changes": {…}}`, a tool call), fields, or a whole answer, that are JSON
+within a JSON string are decoded, and the library `json-repair` fixes single quotes, trailing commas, comments, unquoted
+names and Python literals. A truncated answer is not completed, because the missing part would be lost silently.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, An
 
 
 def _validated(schema: type[M], value: dict[str, Any]) -> M | None:
-    """Return the object as an instance of the schema; None if the object does not fit the schema. Fields that were
-    encoded twice are decoded, and null fields are omitted."""
+    """Return the object as an instance of the schema; None if the object does not fit the schema. If the object does
+    not fit at first, fields that hold JSON within a string are decoded, null fields are omitted, and the object is
+    validated again."""
     for _ in range(2):
         try:
             return schema.model_validate_json(json.dumps(value))

@@ -68,7 +68,8 @@ class ModelOptions(BaseModel):
         return [name for name, value in self.headers.items() if _VARIABLE.search(value)]
 
     def without_secrets(self) -> ModelOptions:
-        """Return the options without headers that use environment variables, for use with another server."""
+        """Return the options without headers that use environment variables. These headers hold secrets of one server,
+        and must not be sent to another server."""
         return self.model_copy(update={"headers": {n: v for n, v in self.headers.items() if n not in self.secrets}})
 
     def resolved(self) -> dict[str, str]:

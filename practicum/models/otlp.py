@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 NANO = 1_000_000_000
-"""Nanoseconds per second. All times are in nanoseconds."""
+"""Nanoseconds per second. The times of spans are in nanoseconds."""
 
 PROVIDERS = {
     "openai-chat": "openai", "openai-responses": "openai", "local": "llama_cpp", "google": "gcp.gemini",
@@ -50,8 +50,8 @@ def first_set(*names: str) -> str | None:
 
 
 def wrong_protocol(data: str, signal: str) -> str | None:
-    """Return a message if the environment asks for an unsupported protocol for this signal, else None. `data` is the
-    name of the data in the message."""
+    """Return a message if the environment asks for an unsupported protocol for `signal` ("TRACES" or "METRICS", as in
+    names of environment variables), else None. The message calls the data `data`."""
     general = "OTEL_EXPORTER_OTLP_PROTOCOL"
     protocol = first_set(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", general) or "http/protobuf"
     return (

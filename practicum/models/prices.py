@@ -75,8 +75,8 @@ def _read_price(text: str, argument: str | None = None) -> dict[str, float]:
 
 
 def pricing(name: str, listed: Pricing, prices: Mapping[str, Price]) -> Pricing:
-    """Return the price of a model: the user's price for it, otherwise the listed price, otherwise the user's price for
-    unlisted models."""
+    """Return the function that prices the calls of a model. It uses the user's price for this model, otherwise the
+    price from `listed`, otherwise the user's price for models without a listed price."""
     if name in prices:
         return prices[name].of
     if UNLISTED not in prices:
@@ -100,7 +100,7 @@ def address_price(model: str, address: str) -> Pricing:
 
 
 def priced_models(address: str) -> list[str]:
-    """Return the models of the provider at an address that genai-prices lists; empty if the provider is unknown."""
+    """Return the models that genai-prices lists for the provider at an address; empty if the provider is unknown."""
     from genai_prices.data_snapshot import get_snapshot
 
     try:
@@ -128,8 +128,9 @@ def _listed(model: str, **where: Any) -> Pricing:
 
 
 def list_window(model: str, address: str) -> int | None:
-    """Return the context window (tokens) of a model at an address, from genai-prices, or None. Models of OpenAI are
-    searched too, because a server of the OpenAI protocol may forward calls to OpenAI."""
+    """Return the context window (tokens) that genai-prices lists for a model at an address, or None. If no window is
+    listed for the address, the model is searched among OpenAI's models, because a server of the OpenAI protocol may
+    forward calls to OpenAI."""
     from genai_prices.data_snapshot import get_snapshot
 
     for reference in ({"provider_api_url": address}, {"provider_id": "openai"}):

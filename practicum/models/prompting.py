@@ -38,7 +38,7 @@ def prompt_tokens(prompt: Prompt) -> int:
 
 
 def check_fits_window(client: Client, role: str, tokens: int) -> None:
-    """Raise WindowError if a prompt of `tokens` tokens is larger than the window of its model."""
+    """Raise WindowError if a prompt of `tokens` tokens is larger than the window of the client's model."""
     if client.window is not None and tokens > client.window:
         raise WindowError(
             "window.exceeded",

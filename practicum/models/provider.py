@@ -38,13 +38,14 @@ LONGEST_REQUESTED_PAUSE = 120.0
 
 
 SAMPLES = 3
-"""Maximum number of times that an answer is requested if the provider fails to generate it in the requested format."""
+"""Maximum number of times that an answer is requested if the provider fails to generate the answer in the requested
+format."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SentRequest:
-    """Request to send. `sent` are the names of its parameters, plus "system" if it has a system message. `replaced`
-    maps the parameters that the server refused before to their replacements."""
+    """Request to send. `sent` are the names of the request's parameters, plus "system" if the request has a system
+    message. `replaced` maps the parameters that the server refused before to their replacements."""
 
     form: Form
     prompt: Prompt
@@ -64,7 +65,7 @@ class ProviderClient:
     endpoint: str
     structure: Structure
     price: Callable[[Usage], float | None]
-    """Function from usage to US dollars; None if no price is known."""
+    """Function from usage to US dollars; it returns None if the price is unknown."""
     attempts: int = 6
     slots: int | None = None
     window: int | None = None

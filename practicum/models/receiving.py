@@ -23,7 +23,7 @@ Tokenizers differ by a factor of two or three, and reasoning, which is not in th
 output limit."""
 
 MIN_CHECKED = 1000
-"""Tolerance of this comparison (tokens), so that the counts of short texts are not replaced."""
+"""Tolerance (tokens) when a count is compared with its estimate, so that the counts of short texts are not replaced."""
 
 LENGTH_SLACK = 2
 """Maximum factor between a text's estimated tokens and the output limit; a text beyond this factor is overlong. A text
@@ -33,8 +33,8 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
-    """Cut a reply that ignored the output limit of `most` tokens. Implausible counts of the server are replaced by
-    estimates from the text before the cut. `prompt_tokens` is the estimate for the prompt.
+    """Cut a reply that ignored the output limit of `most` tokens. If a reply is cut, implausible counts of the server
+    are replaced by estimates: `prompt_tokens` for the prompt, and the tokens of the text before the cut for the output.
     """
     written = count_tokens(reply.text)
     if written <= LENGTH_SLACK * most and min(written, reply.usage.output_tokens) <= most:

@@ -310,7 +310,7 @@ def _at_gateway() -> bool:
 
 
 def require_model_name(name: str) -> None:
-    """Raise UsageError if this is not a valid model name. The model is not opened, so it may still be unavailable."""
+    """Raise UsageError if `name` is not a valid model name. The model is not opened, so it may still be unavailable."""
     if is_local(name) or name.startswith("scripted:"):
         return
     if _is_at_addresses(name):
@@ -356,8 +356,8 @@ def _require_addresses(name: str) -> None:
 
 
 def client_name(name: str) -> str:
-    """Return the name under which a run stores the answers of a model. For a model at several servers, this is the part
-    of its name after the addresses, so that a run can be resumed on other servers."""
+    """Return the name under which a run stores the answers of a model. If the model is at several servers, the stored
+    name is the part of `name` after the addresses, so that a run can be resumed on other servers."""
     return name.partition("#")[2] if _is_at_addresses(name) and len(addresses(name)) > 1 else name
 
 
@@ -371,7 +371,8 @@ def is_local(name: str) -> bool:
 
 
 def price_of(name: str, prices: Mapping[str, Price]) -> Pricing:
-    """Return the price of the model with this name. The model need not be open. Local models and scripts are free."""
+    """Return the function that prices the calls of the model with this name. The model need not be open. Local models
+    and scripts are free."""
     if is_local(name) or name.startswith("scripted:"):
         return pricing(name, lambda usage: 0.0, prices)
     provider, _, model = name.partition(":")

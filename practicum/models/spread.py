@@ -5,7 +5,8 @@ The beginning of a prompt determines an order of the servers (rendezvous hashing
 moves calls to or from this server. A call goes to the first server in the order of its prompt that is up and has room.
 A server has room for at most `MORE_THAN_MEAN` times the mean number of calls in flight, so that one busy role does not
 leave the other servers idle (consistent hashing with bounded loads, Mirrokni et al., arXiv:1608.01350). A conversation
-stays on the server that has its turns. A failed server is skipped for a pause, and its calls go to the next server.
+stays on the server that has its turns. After a failure, a server is skipped for a pause, and the calls that were sent
+to the failed server go to the next server.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class Server:
 @dataclass(kw_only=True, eq=False)
 class Spread:
     """Client of one model on several servers. `clients` maps each server to its client. `name` is the model's name
-    without a server, so that a run can be resumed on other servers. `attempts` times the number of servers is the
-    maximum number of changes of server per call. A failed server is skipped for `pause` seconds."""
+    without a server, so that a run can be resumed on other servers. The maximum number of moves of one call is
+    `attempts` times the number of servers. A failed server is skipped for `pause` seconds."""
 
     name: str
     clients: Mapping[Server, Client]
@@ -189,7 +190,8 @@ class _Call:
         return self.server
 
     async def wait(self, wait: Wait) -> None:
-        """Wait before a server's client sends the call again, or move the call to another server."""
+        """Wait before the server's client sends the call again, or raise `_Elsewhere` to move the call to another
+        server."""
         if await self.moved(wait):
             raise _Elsewhere
         await self.options.wait(wait)
@@ -200,7 +202,7 @@ class _Call:
 
     async def moved(self, wait: Wait) -> bool:
         """Move the call away from its server, which failed, and report the move. Return False if no other server is
-        left."""
+        usable, or if the call has reached the maximum number of moves."""
         self.failed.add(self.server)
         is_new = self.server.down_until is None and not wait.limited
         if not wait.limited:

@@ -3,7 +3,8 @@ fields.
 
 A reply is read up to a maximum size. A reply must not be compressed, because a small compressed reply may unpack to any
 size. Redirects are not followed, because they would send the key and the prompts to another address. Of a completion,
-only the first choice and the token counts are kept, because other fields may break the libraries that parse it.
+only the first choice and the token counts are kept, because other fields may break the libraries that parse the
+completion.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def _certificates(none: bool) -> SSLContext:
 
 @cache
 def _bounded_client() -> Any:
-    """Return the class of the client. It is defined lazily, because the import of its base class is slow."""
+    """Return the class of the HTTP client. The class is defined lazily, because the import of its base class is
+    slow."""
     from openai import DefaultAioHttpClient
 
     class BoundedClient(DefaultAioHttpClient):
@@ -114,7 +116,7 @@ _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 
 def error_status(body: bytes) -> int:
     """Return the HTTP status that fits a body which was sent with status 200. Some gateways send errors with status
-    200: the body has an error and no choices, or its first choice is an error. An error without a status gets status
+    200: the body has an error and no choices, or the first choice has an error. An error without a status gets status
     429 if its code or type names a rate limit, 400 if its type says that the request is invalid, and otherwise 502
     (server error)."""
     if b'"error"' not in body:

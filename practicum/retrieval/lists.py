@@ -22,15 +22,16 @@ SCANNED = 65_536
 vectors match."""
 
 SPARSE = 0.3
-"""A search compares all matching vectors if their number is at most this fraction of the geometric mean of SCANNED and
-the number of vectors, because reading the nearest lists would take longer."""
+"""A search also compares all matching vectors, instead of reading the nearest lists, if their number is at most this
+fraction of the geometric mean of SCANNED and the number of all vectors. Reading the nearest lists would then take
+longer."""
 
 LISTS = 1.3
 """Number of lists, as a multiple of the square root of the number of vectors, rounded to a power of two."""
 
 SAMPLE, ROUNDS = 64, 5
-"""Number of vectors per centre in the sample of k-means, and number of rounds. More rounds barely change the
-results."""
+"""Number of vectors per centre in the sample for k-means, and number of rounds of k-means. More rounds barely change
+the results."""
 
 AT_ONCE = 8_192
 """Number of vectors that are read at a time."""
@@ -108,8 +109,8 @@ def arrange(n: int, read: Read, centres: np.ndarray | None = None, previous: np.
 
 
 def highest_places(values: np.ndarray, n: int) -> np.ndarray:
-    """Return the places of the n highest values, or of all values if there are fewer, unordered. Of equal values, the
-    first in `values` are taken."""
+    """Return the positions in `values` of the n highest values, or of all values if there are fewer than n. The
+    positions are unordered. Of equal values, the first in `values` are taken."""
     if len(values) <= n:
         return np.arange(len(values))
     # `np.argpartition` takes ten times as long, especially if many values are equal.

@@ -61,8 +61,8 @@ class Rough:
 
     @classmethod
     def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray], previous: Rough | None = None) -> Rough:
-        """Round the vectors of some rows, at least one; `read` returns the vectors of given rows, shape (n, d). Parts
-        of `previous` are reused, up to the first part that has other rows."""
+        """Round the vectors of some rows, at least one; `read` returns the vectors of given rows, shape (n, d). The
+        parts of `previous` are reused, up to the first part whose rows are not the next rows of `rows`."""
         parts, start = list[RoughPart](), 0
         for part in previous.parts if previous is not None else ():
             if not np.array_equal(part.rows, rows[start : start + len(part.rows)]):
@@ -92,13 +92,15 @@ class Rough:
         products = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
         products *= self.lengths
         products *= scales[:, None]
-        # |ab - a'b'| <= |a - a'| |b| + |a'| |b - b'|, and a vector of unit length is rounded to at most 1 + its error.
+        # |ab - a'b'| <= |a - a'| |b| + |a'| |b - b'|, and the rounded form of a vector of unit length has at most the
+        # length 1 + its rounding error.
         return products, self.error + (1 + self.error) * query_error
 
 
 def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round vectors of shape (n, d) to 8 bits per number. Returns the codes and a scale for each vector, shape (n,).
-    Each vector uses all bits; rounding the product of codes and scale again gives the same codes and scale."""
+    The largest number of each vector gets the code 127 or -127, so rounding the product of codes and scale again gives
+    the same codes and scale."""
     scales = (np.abs(vectors).max(axis=1) / 127).astype(np.float32)
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 

@@ -1,5 +1,5 @@
-"""Measures whether an embedder distinguishes the texts of a language, and compares texts by words if the embedder does
-not.
+"""Measures whether an embedder distinguishes the texts of a language. Texts that the embedder does not distinguish are
+compared by their words.
 
 An embedder that does not support a script gives all texts in that script nearly the same vector: the median similarity
 of unrelated Greek sentences is 0.87 with `wordllama` and 0.98 with `granite`. A threshold measured on English then
@@ -22,8 +22,8 @@ from practicum.retrieval.words import STOP_WORDS
 
 HEADROOM = 0.75
 """Texts of a language are compared by their vectors if (threshold - median) / (1 - median) is at least this. `median`
-is the median similarity of two texts of the language. The value was chosen on five languages and tested on eleven
-others (bench/languages_bench.py); for English, the ratio is 0.79 with `wordllama` and 0.82 with `granite`."""
+is the median similarity of two texts of the language. The value was chosen on five languages and tested on eleven other
+languages (bench/languages_bench.py); for English, the ratio is 0.79 with `wordllama` and 0.82 with `granite`."""
 
 FEWEST, MOST = 3, 64
 """Minimum and maximum number of texts of a language by which the language is measured."""
@@ -123,7 +123,7 @@ def words_digest(text: str) -> bytes:
 
 def shared_characters(left: str, right: str) -> float:
     """Return the fraction of character n-grams that two texts share, from 0 to 1 (Dice's coefficient). An n-gram has
-    two characters in scripts without spaces, and three in others."""
+    two characters in scripts without spaces, and three characters in other scripts."""
     size = 2 if {script(left), script(right)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
     texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (left, right))
     first, second = ({text[n : n + size] for n in range(len(text) - size + 1)} for text in texts)

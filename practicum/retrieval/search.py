@@ -2,9 +2,9 @@
 
 Similarity is the cosine of the vectors, the share of the query's words that an entry has (BM25, see `words`), or the
 weighted mean of cosine and share; an identical text has similarity 1. The similarity of a turn of a conversation raises
-the similarity of the turns before and after it. Ties go to the older entry. Contexts are immutable and share pages, and
-a search only reads the pages that have changed since the last search. So the cost of reading depends on the changes and
-not on the number of entries.
+the similarity of the turns before and after this turn. Of entries with equal similarity, the older entry comes first.
+Contexts are immutable and share pages, and a search only reads the pages that have changed since the last search. So
+the cost of reading depends on the changes and not on the number of entries.
 
 With fewer than `MANY_ENTRIES` matching entries, the result is exact. With more, only candidates are compared: the
 entries that have most of the query's words, and the entries that a vector index proposes (see `lists`, and plug-ins of
@@ -107,7 +107,8 @@ VISIBLE = Filter()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry, and its similarity to the query. The maximum is 1, for an identical text."""
+    """An entry, and the similarity of the entry to the query. A text identical to the query has the maximum similarity,
+    1."""
 
     entry: Entry
     similarity: float
@@ -174,7 +175,8 @@ class Retriever:
         self._lists = _RowLists(vectors)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
-        """Return the k entries most similar to a text, or fewer if fewer match. Ties go to the older entry."""
+        """Return the k matching entries most similar to a text, or all matching entries if there are fewer than k. Of
+        entries with equal similarity, the older entry comes first."""
         text = self.vectors.searched(text)
         if k > 0 and len(context) >= self.many:
             unread = None if self.saved is None else await self.saved.nearest(context, text, k, where)
@@ -186,7 +188,8 @@ class Retriever:
             return SearchResult()
         vector = await self.vectors.query(text) if self._weight < 1 else None
         # While the vectors were awaited, another search may have moved the column to another context. Nothing is
-        # awaited between this move and the call of `members`, which reads the arrays of the column.
+        # awaited between this move and the call of `members`, which reads the arrays of the column, so `members` has
+        # the entries of this context.
         column.move(context.pages, self.vectors)
         members, shares = column.members(), None
         if self._weight:
@@ -215,7 +218,7 @@ class Retriever:
 
     @cached_property
     def saved(self) -> SavedIndex | None:
-        """Saved index of the run whose store `vectors` use; None if they use no store."""
+        """Saved index of the run whose store the vectors use; None if the vectors use no store."""
         if (store := self.vectors.store) is None:
             return None
         return INDEXES.load(store.database.backend.index)(self.vectors, self._words, self._weight)
@@ -247,9 +250,9 @@ class _Query:
 
 
 class _Members:
-    """Entries that match a predicate: their numbers, the rows of their texts, and their conversations, 0 for none; each
-    of shape (n,), oldest first. `of_row` has, for each row, the number of matching entries with the text of that row.
-    The place of an entry is its position in these arrays."""
+    """Entries that match a predicate: the numbers of the entries, the rows of their texts, and the numbers of their
+    conversations (0: no conversation), each of shape (n,), oldest entry first. `of_row` has, for each row, the number
+    of matching entries with the text of that row. The place of an entry is its position in these arrays."""
 
     def __init__(
         self, numbers: np.ndarray, rows: np.ndarray, conversations: np.ndarray, earlier: Rough | None = None
@@ -348,8 +351,8 @@ class _Members:
         return extended[extended >= 0]
 
     def raised(self, similarity: np.ndarray, places: np.ndarray | slice = ALL) -> np.ndarray:
-        """Return the similarities at some places, each raised towards 1. The more similar of the two neighbours (the
-        turns before and after) raises it, by a fraction of that neighbour's similarity."""
+        """Return the similarities of the entries at some places. The similarity of a turn of a conversation is raised
+        towards 1, by a fraction of the higher similarity of its two neighbours (the turns before and after it)."""
         own_similarity: np.ndarray = similarity[places]
         if self.neighbours is None:
             return own_similarity
@@ -444,7 +447,7 @@ class _RowLists:
 
 async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
     """Return the places in `members` of the k most similar entries, and of all entries that, up to rounding, are as
-    similar as the k-th."""
+    similar as the k-th most similar entry."""
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
@@ -455,7 +458,7 @@ async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) 
         if query.shares is not None and place_of is None:
             similarity += query.weight * query.shares[rows]
         elif query.shares is not None and place_of is not None:
-            # Only few entries have a word of the query.
+            # Few entries have a word of the query, so only the similarities of these entries are changed.
             with_words = np.flatnonzero(query.shares[: len(place_of)] > 0)
             places = place_of[with_words]
             present = places >= 0

@@ -56,7 +56,7 @@ by bench/threshold_bench.py. Entries written by small models all have the same f
 
 def same_from(embedder: str, profile: Profile) -> float:
     """Return the minimum cosine similarity, in (0, 1], at which two entries count as the same. Embedders without a
-    measurement get 0.85, which the unified specification gives for gemini-embedding-001."""
+    measurement get 0.85, which the specification of the method `unified` gives for gemini-embedding-001."""
     return SAME.get((embedder, profile), 0.85)
 
 
@@ -183,11 +183,11 @@ MOST_TEXTS: Mapping[str, int] = {"google": 100, "google-cloud": 250, "cohere": 9
 """Maximum number of texts per call, by provider, as the providers document it."""
 
 MOST_ELSEWHERE = 2_048
-"""Maximum number of texts per call for OpenAI and Azure. Other servers with the same protocol may accept as few as 10.
-The limit of such a server is found when it refuses a call."""
+"""Maximum number of texts per call for OpenAI and Azure. Other servers with the same protocol may accept only 10 texts.
+The limit of such a server is found when the server refuses a call."""
 
 REFUSED_SIZE = (400, 413, 422)
-"""Statuses with which servers refuse a call of too many texts, or of too many tokens in total."""
+"""HTTP statuses with which servers refuse a call of too many texts, or of too many tokens in total."""
 
 
 class ProviderEmbedder:
@@ -213,7 +213,8 @@ class ProviderEmbedder:
         return np.concatenate([vectors async for _, vectors in in_calls(self, texts)])
 
     async def embed_some(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the vectors of the first of these texts, as far as one call accepts them. Raises ProviderError."""
+        """Return the vectors of the first of these texts, up to the number of texts that one call accepts. Raises
+        ProviderError."""
         from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
 
         while True:
@@ -312,7 +313,8 @@ def products(rows: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 class Vectors:
-    """An embedder with a cache, which has the vectors of the store, if a store is given, and all new vectors.
+    """An embedder with a cache in memory. A vector comes from the cache, otherwise from the store, if a store is given,
+    otherwise from the embedder.
 
     New vectors are written to the store if it is open for learning. `texts` are the texts of the rows of `matrix`, and
     `embedded` counts the texts that had to be embedded. Raises StoreError if the store contains vectors of a different
@@ -337,7 +339,7 @@ class Vectors:
 
     @property
     def trusted(self) -> bool:
-        """Whether the index of the store may be opened."""
+        """Whether the saved index of the run may be opened: the run has no store, or the store is trusted."""
         return self.store is None or self.store.trusted
 
     async def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -486,7 +488,7 @@ class Vectors:
         return vectors if (np.abs(lengths - 1) < TOLERANCE).all() else vectors / lengths
 
     def _add(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        # Two callers may have looked up the same text at the same time.
+        # Another caller may have added the vector of a text after this caller looked it up.
         fresh = [i for i, text in enumerate(texts) if text not in self._row]
         self._row.update((texts[i], row) for row, i in enumerate(fresh, len(self.matrix)))
         self.matrix.extend(vectors[fresh])
@@ -512,7 +514,7 @@ def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[st
 
 
 def stored_dims(store: Store, embedder: str) -> int:
-    """Return the dimensions of an embedder's vectors in a store; 0 without vectors.
+    """Return the dimensions of an embedder's vectors in a store; 0 if the store has no vectors.
 
     Raises StoreError if the store contains vectors of a different embedder, because vectors of different embedders are
     not comparable.

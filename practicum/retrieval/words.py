@@ -1,15 +1,15 @@
 """An inverted index of the words of texts, scored by BM25 (Robertson and Zaragoza 2009).
 
 Words find texts that vectors miss, such as texts with names, numbers, codes and rare terms. Words are compared by their
-English stems, and function words are ignored, except in a text without other words. A score is divided by the score of
-the query's text itself, so that an identical text has the score 1.
+English stems, and function words are ignored, except in a text without other words. The score of a text is divided by
+the score that the query's own text would have, so that a text equal to the query has the score 1.
 
 The index is a list of postings (word, text, count), ordered by word, then by text. New texts form a small list, and
 small lists of similar size are merged, so that adding a text to a million is fast. The index of a stored run has
 separate postings (see `plugins.index`).
 
-SQLite's FTS5 and `tantivy` weight a word by all texts in the index, so the order of two entries would depend on the
-texts of earlier searches, and `bm25s` cannot add a text. So none of these three is used.
+Three other indexes are not used: SQLite's FTS5 and `tantivy` weight a word by all texts in the index, so that the order
+of two entries would depend on the texts of earlier searches, and `bm25s` cannot add a text to an index.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ K1, B = 0.9, 0.4
 (Trotman, Puurula and Burgess 2014)."""
 
 LARGE = 2**20
-"""A list with at least this number of postings is not merged with a later list, to save memory."""
+"""A list with at least this number of postings is not merged with the lists after it, to save memory."""
 
 AT_ONCE = 4_096
 """Number of texts that are added at a time."""
@@ -143,8 +143,8 @@ class WordQuery:
 
     @classmethod
     def of(cls, counts: Mapping[int, int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
-        """Build a query for a search among n texts. `having` is the number of these texts that have each word of the
-        query, shape (len(counts),)."""
+        """Build a query for a search among n texts. `having` has, for each word in `counts`, the number of these texts
+        that have the word, shape (len(counts),)."""
         weights = np.log1p((n - having + 0.5) / (having + 0.5))
         return cls(counts, dict(zip(counts, weights.tolist(), strict=True)), mean_length)
 
@@ -224,7 +224,7 @@ class Words:
         return _having(self._find(keys), members, len(keys))
 
     def scores(self, query: WordQuery) -> np.ndarray:
-        """Return the share of a query that each text has, shape (n,), from 0 to 1."""
+        """Return the share of the query's words that each text has, shape (n,), from 0 to 1."""
         return self._scored(query, self._find([*query.weights]))
 
     def _scored(self, query: WordQuery, lookup: _Lookup) -> np.ndarray:
@@ -286,6 +286,7 @@ class WordIndex:
 
 
 def highest(scores: np.ndarray, n: int) -> np.ndarray:
-    """Return the places of the n highest scores above 0, or of all scores above 0 if there are fewer, unordered."""
+    """Return the positions in `scores` of the n highest scores above 0, or of all scores above 0 if there are fewer
+    than n. The positions are unordered."""
     places = np.flatnonzero(scores)
     return places if len(places) <= n else places[np.argpartition(scores[places], -n)[-n:]]

@@ -1,8 +1,8 @@
 """Access control: keys of the service, their roles, and rate limits.
 
-A key is for one space or for all spaces. The store has the digests of keys, not the keys. Keys passed at the start
-(`--key`) have the role `admin`. Keys in the store (`practicum key`) have chosen roles, may expire, and take effect on
-all nodes within a second.
+A key is for one space or for all spaces. The store has the digests of keys, not the keys. Keys passed at the start of
+the service (`--key`) have the role `admin`. Keys in the store (`practicum key add`) have the roles that the operator
+chose, may expire, and take effect on all nodes within a second.
 `serve.api` checks the role of a key before each operation.
 """
 
@@ -38,7 +38,7 @@ notes. `review`: see interactions, and decide reviews. `admin`: everything, incl
 ROLES: tuple[Role, ...] = get_args(Role)
 
 MIN_KEY = 16
-"""Smallest length (characters) of a key that is passed at the start."""
+"""Smallest length (characters) of a key that is passed with `--key`."""
 
 CACHED, LATE = 1.0, 0.2
 """Time (s) for which stored keys are cached, and longest time (s) that a request waits while the keys are read again.
@@ -51,7 +51,7 @@ LONGEST_NAME = 200
 """Largest length (characters) of the name of a key."""
 
 WRONG_A_MINUTE = 60
-"""Number of wrong keys that the address of a client may send per minute."""
+"""Largest number of wrong keys per minute from one client address."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class Grant:
 
 
 def includes(roles: Collection[str], role: Role) -> bool:
-    """Return whether these roles include a role. The role `admin` includes all roles."""
+    """Return whether `roles` include `role`. The role `admin` includes all roles."""
     return role in roles or "admin" in roles
 
 
 def in_order(roles: Collection[str]) -> list[Role]:
-    """Return these roles, in the order of `ROLES`."""
+    """Return `roles` as a list in the order of `ROLES`."""
     return [role for role in ROLES if role in roles]
 
 
@@ -142,7 +142,8 @@ class TooMany(PracticumError):
 
 
 def require_key_of(id: str, grant: Grant) -> None:
-    """Raise Forbidden if the key was created for a deleted space, and the present space `id` only has the same name."""
+    """Raise Forbidden if the space of the key was deleted, and the space with the identity `id` is a later space of the
+    same name."""
     if grant.space and grant.identity not in ("", id):
         raise Forbidden(
             "key.forbidden",
@@ -151,7 +152,7 @@ def require_key_of(id: str, grant: Grant) -> None:
 
 
 class Rates:
-    """Rate limiter by client, with sliding windows."""
+    """Rate limiter that counts the requests of each client in a sliding window."""
 
     def __init__(self) -> None:
         self._windows = SlidingWindowCounterRateLimiter(MemoryStorage())
@@ -190,7 +191,8 @@ def read_keys(texts: Iterable[str]) -> dict[str, Grant]:
 
 
 class Keys:
-    """Keys passed at the start, and keys in the store. `per_minute` is the default rate limit (requests per minute)."""
+    """Keys of a service: `configured` (passed with `--key`, by digest), and the keys in the store. `per_minute` is the
+    rate limit (requests per minute) of keys that have no rate limit in their grant; None: no limit."""
 
     def __init__(self, configured: Mapping[str, Grant], database: Database, per_minute: int | None = None) -> None:
         self._configured, self._database, self._per_minute = configured, database, per_minute
@@ -203,7 +205,7 @@ class Keys:
         self._sent, self._wrong = Rates(), Rates()
         self._secret = secrets.token_urlsafe(32)
         self.required = bool(configured)
-        """Whether requests need a key. Once True, it stays True until the process ends."""
+        """Whether requests need a key. Once requests need a key, they need one until the process ends."""
 
     async def refresh(self) -> None:
         """Read the stored keys if the cache is old. Raise StoreError if the read fails and no keys are cached."""
@@ -236,14 +238,14 @@ class Keys:
         self._stale = error is not None
 
     def forget(self) -> None:
-        """Read the stored keys at the next request, because this process has changed them."""
+        """Read the stored keys again at the next request, because this process has changed a key."""
         self._read_at = min(self._read_at, time.monotonic() - 2 * CACHED)
         self._tried_at = float("-inf")
 
     async def grant(self, key: str, address: str) -> Grant:
         """Return the grant of a key. Raise Wrong for an unknown or expired key, and TooMany if this client address has
         sent too many wrong keys."""
-        # Looked up by digest, so that the timing reveals nothing about the keys.
+        # Keys are looked up by their digests, so that the time of a look-up reveals nothing about the keys.
         return await self._grant_of(digest_of(key), address)
 
     async def _grant_of(self, digest: str, address: str) -> Grant:
@@ -280,7 +282,8 @@ class Keys:
         return cookie
 
     async def signed_in(self, cookie: str) -> Grant | None:
-        """Return the grant of a session cookie. None: unknown or expired."""
+        """Return the grant of a session cookie, or None if the cookie or its key is unknown or has expired. While
+        requests need no key, return LOCAL_OPERATOR for any cookie."""
         if not self.required:
             return LOCAL_OPERATOR
         t = schema.logins
@@ -308,7 +311,8 @@ class Keys:
         return self._signer(cookie).validate(token, max_age=int(SIGNED_IN))
 
     def _signer(self, cookie: str) -> TimestampSigner:
-        # Sign with the cookie, so that all nodes can verify the tokens.
+        # If requests need a key, sign with the cookie, so that all nodes can verify the token. Otherwise, browsers have
+        # no cookie.
         return TimestampSigner(cookie if self.required else self._secret, salt="practicum form")
 
 
@@ -330,9 +334,10 @@ def add_key(
     database: Database, name: str, space: str, roles: Sequence[str], days: float | None = None,
     per_minute: int | None = None, id: str | None = None,
 ) -> tuple[Grant, str]:  # fmt: skip
-    """Create a key. Return its grant and the key itself, which is not stored. `id` is the identity that the
+    """Create a key. Return the grant of the key and the key itself, which is not stored. `id` is the identity that the
     space must have. Without `id`, the space need not exist yet. Raise UsageError if the space has a key of this name,
-    or if the name or a role is invalid, and UnknownSpace if no space has this name and identity."""
+    or if the name of the key or a role is invalid, and UnknownSpace if no space has the name `space` and the identity
+    `id`."""
     if others := [role for role in roles if role not in ROLES]:
         raise UsageError("key.invalid", f"no role named {others[0]!r:.80}: choose from {', '.join(ROLES)}")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():

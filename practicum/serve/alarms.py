@@ -1,4 +1,4 @@
-"""Alarms: each is stored in the space that it concerns, logged, and posted to the operator's webhook."""
+"""Alarms: each alarm is stored in the space that the alarm concerns, logged, and posted to the operator's webhook."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from practicum.store.writer import UNWRITTEN, Failing
 logger = logging.getLogger("practicum.serve")
 
 QUIET = 3_600.0
-"""Time (s) during which a repeated alarm about drift or a refused row is dropped. All nodes detect the same drift at
-about the same time."""
+"""Time (s) after an alarm about drift or a refused row, during which further alarms of the same kind in the same space
+are dropped. All nodes detect the same drift at about the same time."""
 
 FAILING = 3.0
-"""Time (s) during which all writes must fail before an alarm is raised. Shorter failures raise no alarm, because they
-end by themselves."""
+"""Time (s) during which all writes to the store must fail before an alarm is raised. A shorter failure raises no alarm,
+because it ends by itself."""
 
 
 class Alarms:
@@ -50,7 +50,7 @@ class Alarms:
         database.writer.refused = self._row_refused
 
     def start(self) -> None:
-        """Use the running event loop for alarms from other threads."""
+        """Use the running event loop for alarms that other threads raise."""
         self._loop = asyncio.get_running_loop()
 
     def add(self, id: str, alarm: Alarm) -> None:

@@ -75,8 +75,8 @@ class Reported(Answer):
 
 
 class ShownText(Answer):
-    """View of a request as one text. `entries` (ids with similarities to the request) and `corrections` (numbers) were
-    retrieved for the request."""
+    """View that was selected for a request, as one text. `entries` (ids with similarities to the request) and
+    `corrections` (numbers) were retrieved for the request."""
 
     interaction: str
     version: int
@@ -125,7 +125,7 @@ class Interactions(Answer):
 
 
 class Noted(Answer):
-    """Stored note."""
+    """Stored note. `note` is the state of the note: in effect, or waiting for review."""
 
     id: str
     note: Effect
@@ -166,7 +166,9 @@ class PlaybookPage(Answer):
 
 
 class RolloutRow(Answer):
-    """Rollout of a version. `gate` is the evidence from held-out requests, and `test` the evidence from scored requests
+    """Rollout of a version. `base` is the version that `version` is compared with. `share` is the share of sessions
+    that are shown `version`, `length` the largest number of scored requests that are shown `version`, and `alpha` the
+    error rate of the test. `gate` is the evidence from held-out requests, and `test` the evidence from scored requests
     during the rollout. `began` and `ended` are in seconds since 1970."""
 
     version: int
@@ -200,8 +202,8 @@ class Credit(Answer):
 
 class Erasure(Answer):
     """Deletion of a user's data: its beginning and end (seconds since 1970), and its state: `removed` (the user's
-    rows), `forgotten` (also everything learned from these rows) or `done` (no byte is left in the files). The name of
-    the user is not stored."""
+    rows are deleted), `forgotten` (everything learned from these rows is deleted too) or `done` (no byte of the data is
+    left in the files). The name of the user is not stored."""
 
     began: float
     ended: float | None
@@ -298,7 +300,8 @@ def _edit_text(edit: Mapping[str, Any]) -> str:
 
 
 class Waiting(Answer):
-    """Waiting reviews: the oldest corrections and notes (`total` wait), and all edits of the playbook that wait."""
+    """Items that wait for review: the oldest corrections and notes, and all learned edits of the playbook. `total` is
+    the number of all corrections and notes that wait."""
 
     space: str
     total: int
@@ -308,12 +311,14 @@ class Waiting(Answer):
     def as_text(self) -> str:
         lines = [one.as_text() for one in (*self.corrections, *self.edits)]
         if more := self.total - len(self.corrections):
-            lines.append(f"{quantity(more, 'correction')} or notes more are not listed: decide the listed ones first.")
+            lines.append(
+                f"{quantity(more, 'correction')} or notes more are not listed: decide those listed here first."
+            )
         return "\n".join(["Waiting for review:", *lines]) if lines else "Nothing waits for review."
 
 
 class Decided(Answer):
-    """Decision of a review. `version` is the new version if edits were approved, else None."""
+    """Decision about a review. `version` is the new version if learned edits were approved, else None."""
 
     id: str
     state: str
@@ -324,7 +329,7 @@ class Decided(Answer):
 
 
 class Edited(Answer):
-    """Changed entry, and the version with the change."""
+    """Entry that was changed, and the version with the change."""
 
     id: str
     version: int
@@ -345,7 +350,7 @@ class Removed(Answer):
 
 
 class LiveVersion(Answer):
-    """Live version."""
+    """Version that is live after the operation."""
 
     version: int
 
@@ -354,7 +359,7 @@ class LiveVersion(Answer):
 
 
 class LearningStart(Answer):
-    """Start of a round of learning. `learning` says in words when the round begins."""
+    """Requested round of learning. `learning` says in words when the round begins."""
 
     space: str
     learning: str
@@ -393,7 +398,7 @@ class KeyList(Answer):
 
 
 class CreatedKey(KeyRow):
-    """Grant of a new key, with the key."""
+    """Grant of a new key, and the key itself."""
 
     key: str
 
@@ -427,7 +432,7 @@ class CreatedSpace(Answer):
 
 
 class SpaceRemoved(Answer):
-    """Deleted space, with the number of its rows."""
+    """Deleted space, with the number of rows that were deleted with the space."""
 
     name: str
     rows: int
@@ -486,8 +491,8 @@ class SpaceHealth(Answer):
 
 class Health(Answer):
     """State of the service. A request without a key for all spaces gets only `status`. `counts` has counters by metric
-    name, without counters that are 0. `late` is the number of rows that were dropped because the space of the row was
-    deleted."""
+    name, without counters that are 0. `late` is the number of rows that were dropped because their space was deleted
+    before the rows were written. `lost` is the number of rows that were dropped for another reason."""
 
     status: Literal["ok"]
     seconds: float | None = None
@@ -506,8 +511,8 @@ class Ready(Answer):
 
 
 class ErrorText(Answer):
-    """Error. `message` is one line, `code` is stable (reference/errors in the manual), and `fields` has values for the
-    caller; `param` names the wrong field of the request."""
+    """Error. `message` is one line, `code` is stable (reference/errors in the manual), and `fields` has the values that
+    the message is about. `param` names the wrong field of the request."""
 
     message: str
     type: str

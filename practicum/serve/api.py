@@ -3,7 +3,7 @@
 An operation is one function with the pydantic models of its form and its answer. The HTTP routes and their OpenAPI
 document, the tools for agents, the commands, the methods of the Python client and the forms of pages are generated from
 the table. Each of these interfaces runs an operation by `perform`, which checks the role, the form and the space, and
-limits the time.
+limits the time of the operation.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class OperationCall:
-    """Caller and space of an operation. `screened`: an agent makes the call by itself, so text that the filter flags
-    waits for review."""
+    """Caller and space of an operation. `screened`: an agent, not a person, decided to make the call, so text of the
+    call that the injection filter flags waits for review."""
 
     service: Service
     keys: Keys
@@ -51,7 +51,8 @@ Do = Callable[[OperationCall, Any], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Operation:
-    """Operation. `whole`: the operation concerns all spaces, so a call needs a key for all spaces. `patience`: time
+    """Operation, reached over HTTP by `verb` and `path`. `role`: role that a call needs. `status`: HTTP status of a
+    successful call. `whole`: the operation concerns all spaces, so a call needs a key for all spaces. `patience`: time
     limit (s); None: no limit. `adds`: the operation only adds data, and a repeated call has no effect. `advice`: text
     for agents on when to call the operation."""
 
@@ -73,12 +74,12 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """Name in words."""
+        """Name of the operation, with blanks in place of underscores."""
         return self.name.replace("_", " ")
 
     @property
     def fields(self) -> list[FormField]:
-        """Fields of the form. The space is not a field: the page or a separate option sets it."""
+        """Fields of the form, without the field `space`: the page or a separate option sets the space."""
         return fields_of(self.form, but="space")
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class Operation:
 
     @property
     def about(self) -> str:
-        """Description, in sentences."""
+        """Description of the operation, in sentences: the docstring of its function."""
         return " ".join(cleandoc(self.do.__doc__ or "").split())
 
     @property
@@ -104,7 +105,7 @@ class Operation:
 
     @property
     def reads(self) -> bool:
-        """Whether the operation changes nothing that the space has learned."""
+        """Whether the operation leaves the learned content of the space unchanged."""
         return self.verb == "GET" or self.role == "ask"
 
 
@@ -135,7 +136,8 @@ def operation(
 
 async def perform(operation: Operation, call: OperationCall, arguments: bytes | Mapping[str, Any]) -> Answer:
     """Run an operation. `arguments` are the bytes of a JSON object, or the values by field. Raise UsageError for an
-    invalid form, Forbidden if the key lacks the role or the space, and StoreError if the operation fails."""
+    invalid form, Forbidden if the key lacks the role or is for another space, UnknownSpace if the space was deleted
+    after the call arrived, and StoreError if the operation fails."""
     operation.require(call.grant)
     call.service.spaces.require_since(call.space, call.endings)
     if call.grant.identity:

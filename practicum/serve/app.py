@@ -1,5 +1,6 @@
-"""Service over HTTP as one ASGI application: the proxy, and with Starlette the routes of the operations, of agents
-(/mcp) and of pages. All requests pass the same checks, and all errors have the same format.
+"""HTTP interface of the service, as one ASGI application. The proxy answers requests to models; a Starlette router
+passes other requests on to operations, to the server for agents (/mcp), or to the pages. The same checks apply to all
+requests, and all errors have the same format.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ logger = logging.getLogger("practicum.serve")
 
 
 class App:
-    """ASGI application of the service. `pass_key`: send the client's own key upstream; the key of the service is then
-    in `x-practicum-key`. `passing`: prefixes of further paths that are passed on to the upstream
+    """ASGI application of the service. `pass_key`: send the client's own key to the upstream; clients then send the key
+    of the service in `x-practicum-key`. `passing`: prefixes of further paths that are passed on to the upstream
     (`passing.read_prefixes`). `pages` answers all requests outside the API, and `agents` answers requests to /mcp.
     `spans`: tracing of requests to models, or None."""
 
@@ -85,7 +86,7 @@ class App:
         except Exception as error:
             if call.status:
                 raise
-            # A bug. The error's message may quote requests, so it is neither logged nor sent.
+            # A bug. The message of the error may quote requests, so it is not sent, and `lines` does not log it.
             self.service.counts["faults"] += 1
             logger.error("%s %s failed", call.method, call.route, exc_info=error)
             message = f"a bug in practicum made this request fail ({type(error).__name__}): see the log of the service"
@@ -148,7 +149,7 @@ class App:
 
     @cached_property
     def _document(self) -> Any:
-        """OpenAPI document, which takes 30 ms to make."""
+        """OpenAPI document. The document is cached, because making it takes 30 ms."""
         return document()
 
     async def _openapi(self, call: ServedCall) -> None:
@@ -164,7 +165,7 @@ class App:
         await self.agents.answer(call, replace(asked, session=session))
 
     async def _other(self, call: ServedCall) -> None:
-        """Answer with a page."""
+        """Answer a request outside the API with a page. Raise RequestRefused if the service has no pages."""
         if self.pages is None:
             raise RequestRefused(
                 "request.unknown_path", f"unknown path {call.path:.200}: paths of the API begin with /v1"
@@ -197,13 +198,14 @@ class _ReadEndpoint(_Endpoint):
 _OTHER_APIS = re.compile(
     r"/(?!s/|static/)(?:[^/]+/)*?(?P<api>chat/completions|completions|responses|messages|embeddings|models)(?P<more>/.*)?"
 )
-"""Paths of APIs as clients write them, such as /chat/completions and /openai/v1/chat/completions."""
+"""Paths of model APIs with any prefix or none, such as /openai/v1/chat/completions and /chat/completions."""
 
 _GEMINI = re.compile(r"/v1(?:alpha|beta)\d*/.*|/v1/models/[^/]+:(?:generateContent|streamGenerateContent|countTokens)")
 
 
 def _address_hint(call: ServedCall) -> str | None:
-    """Return a hint if a path belongs to another API, lacks /v1, or repeats /v1; else None."""
+    """Return a hint if the path of a call belongs to an API that the service does not support, lacks /v1, or repeats
+    /v1; else None."""
     path = call.path
     twice = path.startswith("/v1/v1/")
     if path.startswith("/v1/") and not twice and not _GEMINI.fullmatch(path):
@@ -213,7 +215,7 @@ def _address_hint(call: ServedCall) -> str | None:
     if match is not None and ":" not in (match["more"] or ""):
         more = match["api"] + (match["more"] or "")
         client = base if more.startswith("messages") else f"{base}/v1"
-        return f"use {base}/v1/{more}, so the base URL of your client is {client}"
+        return f"use {base}/v1/{more}: set the base URL of your client to {client}"
     if twice or path in ("/api/chat", "/api/generate") or _GEMINI.fullmatch(path):
         return (
             f"the service only supports OpenAI's protocols at {base}/v1 (chat/completions, responses), and "

@@ -111,7 +111,8 @@ class ServedCall:
         return self.held.bytes <= MOST_HELD
 
     async def body(self, most: int) -> bytes:
-        """Read the body. Raise RequestRefused if it has more than `most` bytes, and TooMany if memory is full."""
+        """Read the body. Raise RequestRefused if the body has more than `most` bytes, and TooMany if all calls together
+        exceed MOST_HELD."""
         too_large = RequestRefused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
@@ -130,7 +131,7 @@ class ServedCall:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def arguments(self) -> bytes | dict[str, Any]:
-        """Return the body of a request for an operation; for GET, the fields of the query."""
+        """Return the arguments of an operation: the body of the request, or for GET the fields of the query."""
         if self.method != "GET":
             return await self.body(MOST_BODY)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -139,7 +140,7 @@ class ServedCall:
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message for another ASGI application, which answers this request."""
+        """Send an ASGI message of another ASGI application, for example of the pages, that answers this request."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self.out(message)

@@ -1,4 +1,4 @@
-"""Limits of a connection before its request is complete, because the sender is not authenticated until then."""
+"""Limits of a connection until a request is complete, because the sender is not authenticated before that."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ WHOLE = 60.0
 for a later request, with the request's first byte."""
 
 MOST_BESIDE = 2**16
-"""Largest size (bytes) of a request without its body: request line, headers and trailers. Of the framing
-of chunks, only the bytes that exceed the size of the body count."""
+"""Largest size (bytes) of a request without its body: request line, headers and trailers. The framing of the body's
+chunks counts only if the framing is larger than the body, and then only the excess."""
 
 MOST_OPEN = 10_000
-"""Largest number of open connections; at most a third of the files that the process may open."""
+"""Largest number of open connections. `most_open` returns a lower limit if the process may open few files."""
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def most_open() -> int:
-    """Return the limit of connections. Each connection may need a second connection to the upstream, and the
-    store needs files too."""
+    """Return the largest number of open connections: MOST_OPEN, or a third of the files that the process may open if
+    that is less. Each connection may need a second connection to the upstream, and the store needs files too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_OPEN, files // 3) if files > 0 else MOST_OPEN
 
@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Check the size without `data`: the bodies in `data` are subtracted only while `data` is read.
+        # Check the size of the earlier data only: bodies in `data` are subtracted from the size when `data` is parsed.
         if self._head > MOST_BESIDE:
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.write(_TOO_LARGE)
@@ -66,8 +66,9 @@ class Connection(HttpToolsProtocol):
         self._head += len(data)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Read a request with `Upgrade` again without that header. uvicorn calls this method when the parser has
-        stopped at the header and takes the body for another protocol. The service never switches protocols."""
+        """Parse a request with the header `Upgrade` again, without this header. uvicorn calls this method when the
+        parser has stopped at the header and takes the body for another protocol. The service never switches
+        protocols."""
         stopped = sys.exc_info()[1]
         if not self._is_upgrade or not isinstance(stopped, httptools.HttpParserUpgrade):
             return
@@ -126,7 +127,7 @@ class Connection(HttpToolsProtocol):
     def _end(self) -> None:
         self._late = None
         if self.pipeline:
-            # Not the sender's delay: uvicorn reads no further until earlier requests are answered.
+            # The sender is not late: uvicorn reads no further until earlier requests of the connection are answered.
             self._wait()
         else:
             self.transport.close()

@@ -1,4 +1,5 @@
-"""Counters of a service, by metric name, and failures of practicum that must not fail a request."""
+"""Counters of a service, by metric name, and a counter of practicum's own failures, which must not make a request
+fail."""
 
 from __future__ import annotations
 

@@ -29,12 +29,13 @@ from practicum.store.spaces import unknown
 from practicum.store.versions import entry_history, read_versions
 
 PATIENCE = 5.0
-"""Time (s) that a change waits while another process writes to the space. Then the change is refused."""
+"""Time (s) that a change waits while another process writes to the space. After this time, the change is refused."""
 
 
 @asynccontextmanager
 async def _changing(service: Service, space: ServedSpace) -> AsyncIterator[Store]:
-    """Open the run of a space to change its versions. Raise Conflict while the space learns."""
+    """Open the run of a space to change the versions of the space. After the block, read the versions again and wake
+    the learner. Raise Conflict while the space learns, and UnknownSpace if the space was deleted."""
     async with _writing(service, space) as store:
         yield store
     await asyncio.to_thread(space.read_versions)
@@ -76,7 +77,7 @@ async def edit_entry(
             if seen is not None and entry.changed > seen:
                 raise Conflict(
                     "entry.changed",
-                    f"{id} was changed in version {entry.changed}, after you read it: read it again, then edit it",
+                    f"{id} was changed in version {entry.changed}, after you read {id}: read it again, then edit it",
                     entry=id,
                     version=entry.changed,
                 )
@@ -108,9 +109,9 @@ def _no_entry(store: Store, id: str) -> UsageError:
 
 
 async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
-    """Approve or reject a review. `id` names a correction or a note, such as `c5`, or learned edits, such as `3.1`. The
-    reason of a rejection is stored. Raise Unknown if the review does not exist, and Conflict if the review was decided
-    before, or its edits cannot be applied any more."""
+    """Approve or reject a review. `id` names a correction or a note, such as `c5`, or learned edits, such as `3.1`.
+    `reason` is stored with a rejection. Raise Unknown if the review does not exist, and Conflict if the review was
+    decided before, or if learned edits can no longer be applied."""
     if id[:1] == "c" and id[1:].isdecimal():
         return await decide_correction(service, name, int(id[1:]), approved, reason)
     space = await service.spaces.opened(name)
@@ -123,7 +124,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
         def approve() -> int:
             approval = reviews.approve(store, _waiting(store, id))
             if id in approval.refused:
-                raise Conflict("edit.refused", f"{id} can no longer be applied: {approval.refused[id]}")
+                raise Conflict("edit.refused", f"the edits {id} can no longer be applied: {approval.refused[id]}")
             version = approval.context.version
             if not service.settings.learn:
                 # No learner tests the version, so make it live now.
@@ -134,7 +135,8 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
 
 
 async def decide_rollout(service: Service, name: str, version: int, promoted: bool) -> LiveVersion:
-    """Promote `version`, which is in rollout, or take it back. Raise Conflict if the rollout was decided before."""
+    """Promote `version`, which is in rollout, or take the version back (if `promoted` is False). Raise Conflict if the
+    rollout was decided before."""
     space = await service.spaces.opened(name)
     await service.refresh(space)
     async with space.counting:
@@ -163,7 +165,8 @@ async def remove_space(service: Service, name: str) -> SpaceRemoved:
             "space.in_use",
             f"the service was started with the space {name}: restart the service without --space {name} first",
         )
-    # Shielded against cancellation. If the process is killed, the next start of the service finishes the deletion.
+    # Shield the deletion against cancellation. If the process is killed, the next start of the service finishes the
+    # deletion.
     return await asyncio.shield(_remove_space(service, name))
 
 

@@ -53,8 +53,9 @@ class Entrance:
             )
 
     async def enter(self, call: ServedCall) -> tuple[Grant, str]:
-        """Return the grant and the space of a request. Raise RequestRefused if the key is missing or for another space,
-        Wrong if the key is unknown or expired, and TooMany above the rate limit."""
+        """Return the grant and the space of a request. Raise RequestRefused if the request has no key, or names another
+        space than the space of its key; Wrong if the key is unknown or expired; and TooMany above the rate limit of the
+        key."""
         await self.keys.refresh()
         requested = call.header(b"x-practicum-space")
         if not self.keys.required:

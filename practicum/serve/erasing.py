@@ -1,5 +1,5 @@
 """Deletion and export of one user's data while the service runs. `session.users` deletes the data from the store, and
-this module deletes it from memory."""
+this module deletes the data from the memory of the service."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[
 
 
 async def forget_user(service: ErasingHost, space: str, user: str, *, alike: bool = False) -> Forgotten:
-    """Delete a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted and
-    continued afterwards; requests are served throughout. Raise Unknown if the user has no data, and UnknownSpace
-    if the space does not exist."""
+    """Delete a user's data from a space (see `session.users.forget_user`, also for `alike`). A round of learning is
+    interrupted, and continued after the deletion; requests are served during the deletion. Raise Unknown if the user
+    has no data, and UnknownSpace if the space does not exist."""
     if space not in service.spaces.unfinished:
         await service.spaces.opened(space)
-    # Shielded against cancellation: if the deletion stopped halfway, the service would have no learner.
+    # Shield the deletion against cancellation: if the deletion stopped halfway, the service would have no learner.
     done = await asyncio.shield(_erase_served(service, space, user, alike))
     if done is None:
         raise users.unknown_user(user, space)
@@ -61,9 +61,9 @@ async def forget_user(service: ErasingHost, space: str, user: str, *, alike: boo
 
 
 async def finish_erasures(service: ErasingHost) -> None:
-    """Finish interrupted deletions of user data in all spaces. A failed deletion raises an alarm and is tried again
-    later. If another process writes to a closed space, that process may be deleting the data, so the space stays
-    closed."""
+    """Finish interrupted deletions of user data in all spaces. If a deletion fails, an alarm is raised, and the
+    deletion is tried again later. If another process writes to a closed space, that process may be deleting the data,
+    so the space stays closed."""
     stores = {store.name: store for store in await asyncio.to_thread(users.unfinished_spaces, service.database)}
     for space, store in stores.items():
         if not await asyncio.to_thread(attrgetter("is_written"), store):
@@ -71,7 +71,7 @@ async def finish_erasures(service: ErasingHost) -> None:
                 await asyncio.shield(_erase_served(service, space))
                 logger.warning("space %s: finished an interrupted deletion of a user's data", space)
         elif space not in service.spaces:
-            busy = RunBusy("store.busy", "another node is deleting the data")
+            busy = RunBusy("store.busy", "another node is deleting the user's data")
             service.spaces.unfinished.setdefault(space, Unfinished(space, store.space, True, busy))
     for space in {*service.spaces.unfinished}.difference(stores):
         # Another node has finished the deletion, or the space was deleted.
@@ -99,7 +99,7 @@ async def _erase_served(
 
 
 async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, data: users.StoredUserData) -> None:
-    """Remove a user's data from memory, after the user's rows were deleted."""
+    """Remove a user's data from the memory of the service, after the user's rows were deleted from the store."""
     # Hold the lock, because feedback on the deleted data may be in progress.
     async with space.lock:
         for key, interaction in service.recorder.recent.items():
@@ -114,6 +114,6 @@ async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, dat
 
 
 async def _reload(service: ErasingHost, space: ServedSpace) -> None:
-    """Read the versions again after text that was learned from a user was removed."""
+    """Read the versions of a space again, after text that was learned from a user was removed from the versions."""
     await asyncio.to_thread(space.read_versions)
     await service.refresh(space)

@@ -1,4 +1,5 @@
-"""Fields of a form with their controls, for pages and commands, and the values that a browser sends."""
+"""Fields of an operation's form with their controls, for pages and commands. Also reads the values of a form from the
+texts that a browser sends."""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ from practicum.core.forms import Form
 from practicum.core.words import one_line
 
 LONG = 500
-"""Number of characters: a text field whose length limit is larger gets several lines."""
+"""Length limit (characters) above which a text field gets several lines."""
 
 Control = Literal["line", "text", "number", "choice", "choices", "check"]
 
 
 @dataclass(frozen=True)
 class FormField:
-    """Field of a form: label and control, with the choices, or the bounds of a number. `whole`: only whole numbers."""
+    """Field of a form, with its control. `about` is the help text. `choices` has the values to choose from; `least` and
+    `most` are the bounds of a number. `whole`: only whole numbers are valid."""
 
     name: str
     control: Control
@@ -40,7 +42,8 @@ class FormField:
 
     @property
     def sent(self) -> tuple[str, ...]:
-        """Names under which a browser sends the values of the field: one for each choice, or the name of the field."""
+        """Names under which a browser sends the values of the field: a separate name for each choice if several choices
+        are allowed, else the name of the field."""
         return tuple(f"{self.name}.{choice}" for choice in self.choices) if self.control == "choices" else (self.name,)
 
 

@@ -1,4 +1,5 @@
-"""Recent history of a space: rollouts, alarms, mean scores by shown entry, and deletions of user data."""
+"""Recent history of a space: rollouts, alarms, mean scores of requests by the entry or version that the requests were
+shown, and deletions of user data."""
 
 from __future__ import annotations
 

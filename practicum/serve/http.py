@@ -14,13 +14,14 @@ from practicum.serve.operations import OPERATIONS
 from practicum.serve.request_checks import RequestRefused
 
 CALL = "practicum.call"
-"""Name under which an ASGI scope holds its ServedCall."""
+"""Name of the entry of an ASGI scope that has the ServedCall of the request."""
 
 PIECE = 2**20
 """Size (bytes) of the pieces in which a long answer is sent."""
 
 AGENT = b"x-practicum-agent"
-"""Header of requests that an agent makes by itself. Text in such requests waits for review if the filter flags it."""
+"""Header of requests that an agent, not a person, decided to make. Text in such a request waits for review if the
+injection filter flags the text."""
 
 Enter = Callable[[ServedCall], Awaitable[OperationCall]]
 """Function that authenticates a call. Raises PracticumError if the call is refused."""

@@ -15,10 +15,10 @@ def list_interactions(
     at: Transaction, session: str | None, user: str | None, since: float | None, limit: int
 ) -> list[answers.InteractionRow]:
     """Return the newest `limit` interactions of a space, newest first. `session`, `user` and `since` (time of the
-    answer, seconds since 1970) restrict the list; None: no restriction. Requests of a client for a title are left
-    out."""
+    answer, seconds since 1970) restrict the list; None: no restriction. Requests that clients make for the title or the
+    summary of a conversation are left out."""
     t = schema.interactions
-    # JSON escapes quotes within texts, so the pattern matches only the field itself.
+    # JSON escapes quotes within texts, so the pattern matches only the field `purpose`, not a text that quotes it.
     query = at.select(t).where(t.c.data.not_like('%"purpose": "title"%'))
     if session is not None:
         query = query.where(t.c.session == session)

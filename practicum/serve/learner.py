@@ -69,14 +69,14 @@ TICK = 5.0
 """Interval (s) between checks for a due round."""
 
 PAUSE = 300.0
-"""Time (s) after a failed round during which no new round starts in the space."""
+"""Time (s) after a failed round during which no new round starts in the same space, unless a round is requested."""
 
 GATE_TASKS, GATE_LEAST = 40, 8
 """Largest and smallest number of held-out requests on which the replay gate tests a version. The newest held-out
 requests are taken."""
 
 GATE_ALPHA = 0.05
-"""Largest share that the replay gate drops of the versions that are not worse."""
+"""Of the tested versions that are not worse than the live version, the largest share that the replay gate drops."""
 
 AT_ONCE = 200
 """Largest number of outcomes in a round, and of spaces in one query."""
@@ -84,7 +84,7 @@ AT_ONCE = 200
 
 @dataclass(frozen=True)
 class Spent:
-    """Cost of learning: model calls, and US dollars if known."""
+    """Cost of learning: number of model calls, and US dollars (calls without a known price count as 0)."""
 
     calls: int
     usd: float
@@ -137,17 +137,17 @@ class Learner(threading.Thread):
         self._turns: Counter[str] = Counter()
         """Number of rounds by space. A round learns, or tests a version."""
         self._spent: dict[str, tuple[str, int, Spent]] = {}
-        """Last computed cost of learning by identity of the space: the day, the number of rounds so far, and the cost
-        of that day."""
+        """Last computed cost of learning, by identity of the space: the day, the number of rounds of the space when the
+        cost was computed, and the cost of learning on that day."""
         self._wake = threading.Event()
         self._ended = False
 
     def wake(self) -> None:
-        """Check now for a due round."""
+        """Check now, without waiting for the next TICK, whether a round is due."""
         self._wake.set()
 
     def want(self, space: str) -> None:
-        """Start a round in this space as soon as possible, even with few outcomes."""
+        """Start a round in the space named `space` as soon as possible, even if few outcomes wait."""
         self._requested.add(space)
         self._after.pop(space, None)
         self.wake()
@@ -211,7 +211,7 @@ class Learner(threading.Thread):
                     self._pause(space, TICK)
                     logger.info("space %s: %s", space.name, error)
             except Exception as error:
-                # The alarm is logged without the error's message, which may quote requests.
+                # The alarm has the type of the error only, because the message of the error may quote requests.
                 logger.exception("learning in space %s failed", space.name)
                 self._failed(space, f"{type(error).__name__}: see the log of the service")
             finally:
@@ -220,12 +220,12 @@ class Learner(threading.Thread):
 
     async def _catch_up(self, space: ServedSpace) -> None:
         """Read the changes that other processes have made in a space."""
-        # Wait until all queued rows are written, so that their outcomes are counted.
+        # Wait until all queued rows are written, so that outcomes among these rows are counted.
         self.service.database.do(lambda at: None).result()
         self.service.call_soon(self.service.refresh(space))
 
     def _pause(self, space: ServedSpace, seconds: float) -> None:
-        """Start no round in a space for a time (s), unless one is requested."""
+        """Start no round in a space for `seconds`, unless a round is requested."""
         self._after[space.name] = time.monotonic() + seconds
 
     def _failed(self, space: ServedSpace, message: str) -> None:
@@ -288,7 +288,7 @@ class Learner(threading.Thread):
             served=True,
         )
         if held := result.errors.get(Count.HELD_EDITS, 0):
-            # A space in a database has no folder.
+            # A space in a shared database has no folder.
             how = "see the page Review, or /v1/review" if store.database.shared else f"practicum review {store.folder}"
             text = in_number(held, f"{held} learned edit[|s] wait[s|] for review: {how}")
             self.service.call_soon(self._notify(space, Alarm(space.name, "review", text)))
@@ -305,11 +305,11 @@ class Learner(threading.Thread):
 
     @property
     def _models(self) -> dict[str, str]:
-        """Settings that replace the stored settings of a space in learning: `model`, or none."""
+        """Settings that replace a space's stored settings while the service learns: `model`, or no setting."""
         return {"model": self.model} if self.model else {}
 
     def _budget(self, space: ServedSpace) -> BudgetLimits | None:
-        """Return the rest of today's budget. None if the budget is used up."""
+        """Return the unused part of today's budget, or None if the budget is used up."""
         settings, t = self.service.settings, schema.days
         spent = _spent(space)
 
@@ -333,7 +333,7 @@ class Learner(threading.Thread):
         for start in range(0, len(spaces), AT_ONCE):
             some = {space.id: space for space in spaces[start : start + AT_ONCE]}
             for row in database.rows(database.of_spaces(t, some, (t.c.calls, t.c.usd)).where(t.c.day == today)):
-                # With several nodes, another node may be learning.
+                # With several nodes, another node may be learning in the space, so a cached cost may be too low.
                 changes = some[row.space].name == self.at or database.shared
                 cached, turns = self._spent.get(row.space), self._turns[some[row.space].name]
                 if cached is None or cached[:2] != (today, turns) or changes:
@@ -344,8 +344,9 @@ class Learner(threading.Thread):
         return result
 
     def _drop_version(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
-        """Drop a version that was learned while a person made another version live. The dropped version is based on a
-        version that is no longer live. The outcomes of the round (`ids`) are learned from again."""
+        """Drop the newest version, because a person made another version live while the newest version was learned or
+        tested: the version that it is based on is no longer live. A later round learns from the outcomes `ids` of this
+        round again."""
         o = schema.outcomes
         dropped = self._rollout(space, space.live, space.last, {"gate": "not run"}, np.zeros((0, 1)))
         row = dropped.row(DROPPED, "another version was made live by hand during the round")
@@ -362,8 +363,8 @@ class Learner(threading.Thread):
     # A candidate
 
     async def _test(self, space: ServedSpace, store: Store, version: int, ids: Sequence[str]) -> None:
-        """Test a version, learned from the outcomes `ids` of this round, on held-out requests, then show the version to
-        a share of the sessions."""
+        """Test a version on held-out requests. Then begin a rollout that shows the version to a share of the sessions,
+        or drop the version if it is worse. `ids` are the outcomes that this round has learned the version from."""
         service, settings = self.service, self.service.settings
         base = space.live
         old, new = read_context(store, base), read_context(store, version)
@@ -417,19 +418,19 @@ class Learner(threading.Thread):
         ]
 
     async def _replay(self, space: ServedSpace, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
-        """Run the paired test of the acceptance gate on requests that were not used for learning."""
+        """Compare `version` with `base` by the paired test of the replay gate, on held-out requests (`tasks`)."""
         values = Origin.of(store, self._models, self.parts, False).acting_values()
         setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
         budget = Budget(self._budget(space) or BudgetLimits(calls=0))
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             run = Run(state).at(f"gate {base} {version}")
             old, new = read_context(store, base), read_context(store, version)
-            # With another model, the digest is different, so all calls are made again.
+            # If the model changes, the digest of the setup changes too, so all calls are made again.
             split = f"held-out-{setup.digest()}"
             return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
 
     async def _vectors(self, space: ServedSpace) -> np.ndarray:
-        """Return the vectors of the newest requests, shape (n, d)."""
+        """Return the embeddings of the newest requests, as an array of shape (n, d)."""
         i = schema.interactions
         newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in space.store.rows(newest)]

@@ -1,8 +1,8 @@
-"""Operations of a service for other processes of the same user, at a socket in the folder of the store.
+"""Operations of a service for other processes of the same user, over a socket in the folder of the store.
 
 Only one process opens a store. Other processes, such as `practicum mcp` in each window of an editor, send requests to
-that process. A process that can reach the socket can read the folder too, so no keys are needed: each request names its
-roles.
+that process. A process that can reach the socket can read the folder too, so no keys are needed: each request names the
+roles of the process that sends the request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROLES = b"x-practicum-roles"
 """Header with the roles of a request, separated by commas."""
 
 DRAIN = 5
-"""Time (s) that requests in flight get at shutdown."""
+"""Time (s) that a shutdown waits for requests in flight."""
 
 
 class Local:
@@ -66,7 +66,8 @@ class Local:
     async def operation_call(
         self, roles: Iterable[str], space: str, session: str | None, user: str | None, *, screened: bool
     ) -> OperationCall:  # fmt: skip
-        """Return the context of an operation with these roles. Create the space if it does not exist."""
+        """Return the context of an operation that a caller with `roles` requests. Create the space if it does not
+        exist."""
         async with self._making:
             try:
                 await self._service.spaces.opened(space)
@@ -90,8 +91,8 @@ class _EmbeddedServer(uvicorn.Server):
 
 @asynccontextmanager
 async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
-    """Accept requests of other processes of this user, inside the block. The service has the store in `folder` open.
-    Raise StoreError if the socket cannot be created."""
+    """Accept requests of other processes of this user while the block runs. The service must have the store in `folder`
+    open. Raise StoreError if the socket cannot be created."""
     path, local = folder / SOCKET, Local(service)
     sock = _bound(path)
     config = uvicorn.Config(
@@ -103,17 +104,19 @@ async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
     try:
         yield local
     finally:
-        # Remove the socket while the store is locked: later, another process may have put its own socket there.
+        # Remove the socket while this process still has the store locked: later, another process may have put its own
+        # socket at this path.
         path.unlink(missing_ok=True)
         server.should_exit = True
         await serving
 
 
 def _bound(path: Path) -> socket.socket:
-    """Return a socket at a path. Only this user can access it. A socket that an ended process left is replaced."""
+    """Return a socket that is bound to `path`. Only this user can access the socket. A socket that an ended process
+    left at `path` is replaced."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Bind in a folder that other users cannot enter, because the mode can only be set after binding.
+        # Bind in a folder that other users cannot enter, because the mode of the socket can only be set after binding.
         with TemporaryDirectory(prefix=".", dir=path.parent) as private:
             bound = os.path.join(private, "s")
             sock.bind(bound)
@@ -122,6 +125,6 @@ def _bound(path: Path) -> socket.socket:
             os.replace(bound, path)
     except OSError as error:
         sock.close()
-        why = "the path is too long; choose a shorter one" if "too long" in str(error) else error.strerror or error
+        why = "the path is too long; choose a shorter path" if "too long" in str(error) else error.strerror or error
         raise StoreError("store.unwritable", f"cannot create a socket in the store {path.parent}: {why}") from error
     return sock

@@ -39,15 +39,15 @@ from practicum.store.spaces import UnknownSpace, require_space_name
 
 
 class SpaceMaker:
-    """Creates the spaces of a service. `model` is the model that learns. `small`: a small model answers. Thread
-    safe."""
+    """Creates the spaces of a service. `model` is the model that learns. `small`: a small model answers the requests.
+    Thread safe."""
 
     def __init__(self, database: Database, settings: ServiceSettings, model: str, small: bool, parts: Parts) -> None:
         self._database, self._settings, self._model, self._small, self._parts = database, settings, model, small, parts
         self.warnings: list[str] = []
         """Warnings for the operator."""
         self.created: list[str] = []
-        """Names of the created spaces."""
+        """Names of the spaces that this maker created."""
 
     def make(self, name: str, context: str | None = None, unfinished: Collection[str] = ()) -> None:
         """Create a space that starts from `context`, or update the existing space of this name. `unfinished` has the
@@ -59,22 +59,24 @@ class SpaceMaker:
                 self.created.append(name)
                 return
         if context is not None or self._settings.settings:
-            self.warnings.append(f"space {name} exists already: --context and --set have no effect on it")
+            self.warnings.append(f"space {name} exists already: --context and --set have no effect on this space")
         try:
             with self._database.store(name, id).leased() as store:
                 self._bring_up_to_date(name, store)
         except RunBusy:
-            # Another node has the space open for writing, and has updated it.
+            # Another node has the space open for writing, and has updated the space.
             if not self._database.shared:
                 raise
         except StoreError as error:
             if name not in unfinished:
                 raise
-            # Until the deletion can be finished, the space is served unchanged and does not learn.
-            self.warnings.append(f"space {name} does not learn until user data is deleted: {error}")
+            # Until the deletion of user data is finished, the space is served unchanged and does not learn.
+            self.warnings.append(
+                f"space {name} does not learn until an interrupted deletion of user data is finished: {error}"
+            )
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
-        """Prepare an existing space for this service. The space keeps its agent, models and settings."""
+        """Prepare an existing space for this service, without a change of the space's agent, models and settings."""
         settings, (config, _) = self._settings, read_config(store)
         if not (own := is_own(store, config)):
             self.warnings.append(

@@ -46,22 +46,22 @@ MOST_ENTRIES = 2_000
 """Largest number of entries in the resource of the playbook."""
 
 AGENT = "this agent"
-"""Name of the caller in refusals."""
+"""Name of the caller in messages about a missing role."""
 
 
 class ToolCaller(Protocol):
-    """Caller of tools, with some roles."""
+    """Caller of tools. The roles of the caller determine which tools it may call."""
 
     @property
     def roles(self) -> Collection[str]:
         """Roles of the caller."""
 
     async def perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Answer:
-        """Run an operation, and return its answer. Raise PracticumError if it fails."""
+        """Run an operation, and return its answer. Raise PracticumError if the operation fails."""
 
 
 def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
-    """Return the server. `caller_of` takes the context of a request, and returns the caller."""
+    """Return the server. `caller_of` takes the context of a request, and returns the caller who made the request."""
 
     async def list_tools(ctx: Any, params: object) -> ListToolsResult:
         tools = allowed(caller_of(ctx).roles)
@@ -75,7 +75,7 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
         arguments = {name: value for name, value in (params.arguments or {}).items() if value is not None}
         try:
             caller = caller_of(ctx)
-            # The caller may have fewer roles than the key.
+            # The caller may have fewer roles than the key that it sends to the service.
             require_role(caller.roles, operation.role, f"the tool {operation.name}", AGENT)
             answer = await caller.perform(operation, arguments)
             text, content, wrong = answer.as_text(), answer.as_json(), False

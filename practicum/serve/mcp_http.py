@@ -1,7 +1,8 @@
 """Agents at /mcp, over streamable HTTP: each request gets one answer, as JSON.
 
-The session of a client is only a name, which determines the version that the client sees; no state is stored. Excess
-requests are refused before they are read, so that agents take little processor time from proxied requests.
+The session of a client is only a name, which determines the version that the client sees; no state is stored for the
+session. Requests above the rate limit are refused before they are read, so that agents take little processor time from
+proxied requests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CALL = "practicum.operation_call"
 
 @dataclass(frozen=True)
 class LocalCaller:
-    """Caller of a service in this process."""
+    """Caller of the tools of a service that runs in this process."""
 
     call: OperationCall
 
@@ -60,13 +61,14 @@ class Agents:
                 await self._serving
 
     async def _started(self) -> Any:
-        """Return the protocol's session manager. Start it if needed."""
+        """Return the SDK's session manager, and start the manager at the first call."""
         async with self._loading:
             if self._manager is None:
                 manager, began = await asyncio.to_thread(_load), asyncio.Event()
 
                 async def serve() -> None:
-                    # In a separate task, so that a failure in it does not cancel the current request.
+                    # The manager runs in a separate task, so that a failure of the manager does not cancel the current
+                    # request.
                     async with manager.run():
                         began.set()
                         await self._ends.wait()

@@ -1,10 +1,10 @@
-"""Answers to the first requests of a client over standard input, before the SDK of the protocol is loaded.
+"""Answers to the first requests of a client over standard input, before the SDK of the protocol (MCP) is loaded.
 
 Clients such as Claude Code and Codex list the tools when they start, and wait for the answer only briefly. Loading the
 SDK takes longer than clients wait, and opening the store much longer. So this module answers `initialize`,
-`server/discover`, `ping` and the lists of tools and resources exactly as the SDK does (a test compares them). The
-sections of the playbook are not known yet: the client is notified of them later. The first message of another kind and
-all messages after it go to the SDK, after `initialize` was replayed to the SDK.
+`server/discover`, `ping` and requests for the lists of tools and resources exactly as the SDK does (a test compares the
+answers). The sections of the playbook are not known yet: the client is notified of the sections later. The SDK gets the
+first message of another kind and all messages after this message; before that, `initialize` is replayed to the SDK.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NAME, VERSION = "practicum", version("practicum")
 """Name and version of the server."""
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Versions of the protocol that begin with `initialize`. This module gives the same answers for all of them."""
+"""Versions of the protocol that begin with `initialize`. This module gives the same answers for all these versions."""
 
 STATELESS = "2026-07-28"
-"""Version of the protocol without `initialize`, in which each request names its client."""
+"""Version of the protocol without `initialize`, in which each request names the client that sends the request."""
 
 INSTRUCTIONS = """\
 practicum is your memory across sessions: corrections, notes and a playbook of what worked here. Use it without being
@@ -46,7 +46,7 @@ _STAMP = {f"{_META}serverInfo": _SERVER}
 
 
 class Opening:
-    """Handler of the first messages of a client whose agent has these roles."""
+    """Handler of the first messages of a client. `roles` are the roles of the client's agent."""
 
     def __init__(self, roles: Collection[str]) -> None:
         self._roles = roles
@@ -54,11 +54,12 @@ class Opening:
         self.handshake: list[bytes] = []
         """Messages that were handled here and must be replayed to the SDK."""
         self.answered: list[int | str] = []
-        """Ids of the requests in `handshake`. The SDK answers them again, and these answers are dropped."""
+        """Ids of the requests in `handshake`. The SDK answers these requests again, and its answers are dropped."""
 
     def answer(self, line: bytes) -> dict[str, Any] | None:
-        """Return the answer to a message, or an empty answer to a notification. None if the SDK must handle the
-        message, because the message is of another kind, or invalid."""
+        """Return the answer to a message; for a notification that is handled here, an empty answer. Return None if the
+        SDK must handle the message, because this class does not handle messages of this kind, or because the message is
+        invalid."""
         try:
             message = json.loads(line)
             method, id = message["method"], message.get("id")
@@ -106,7 +107,7 @@ class Opening:
         }  # fmt: skip
 
     def lists(self) -> dict[str, dict[str, Any]]:
-        """Return the lists of tools and resources of the agent, by method."""
+        """Return the lists of tools and resources that the agent may use, by the method that requests the list."""
         if not self._lists:
             # Imported here, because these modules load pydantic, which would double the time to answer `initialize`.
             from practicum.serve.access import includes

@@ -1,7 +1,7 @@
-"""Memory of one agent over standard input and output, for `practicum mcp`.
+"""Server of the memory of one agent over standard input and output, for `practicum mcp`.
 
 Clients ignore a server that answers late, so `mcp_opening` answers the first requests of a client, and heavy packages
-are loaded after that.
+are loaded after these answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from practicum.serve.mcp_opening import Opening
 from practicum.serve.transport import Transport
 
 MOST_LINE = 2**20
-"""Largest size (bytes) of a message of an agent, the same as over HTTP."""
+"""Largest size (bytes) of a message of an agent. Over HTTP, the same limit applies."""
 
 _TOO_LONG = f"a message has more than {MOST_LINE:,} bytes"
 TOO_LONG = {"code": -32600, "message": _TOO_LONG, "data": error_body("request.too_large", _TOO_LONG)}
@@ -44,7 +44,7 @@ async def _run(transport: Transport, failed: Callable[[PracticumError], object])
         loop.add_signal_handler(number, _stop, stopped, number)
     code = 0
     try:
-        # The end of the block waits for a store that is being opened, and raises the error if that fails.
+        # The end of the block waits for a store that is being opened, and raises the error if opening the store fails.
         async with transport:
             speaking = asyncio.create_task(_speak(transport, Wire.claimed(), failed))
             ends: set[asyncio.Future[Any]] = {speaking, stopped}
@@ -84,12 +84,12 @@ class Wire:
         return cls(os.fdopen(source, "rb", closefd=False), os.fdopen(sink, "wb", closefd=False))
 
     def replay(self, lines: Sequence[bytes], answered: Sequence[Any]) -> None:
-        """Make `read` return these lines first, and drop the first answer to each of the ids `answered`."""
+        """Make `read` return `lines` first. Drop the first answer to each request whose id is in `answered`."""
         self._replayed, self._answered = [*lines], [*answered]
 
     async def read(self) -> bytes:
-        """Return the next line; empty at the end of input. A line that is too long or not JSON is answered with an
-        error and skipped."""
+        """Return the next line, or an empty line at the end of input. A line that is too long or not JSON is answered
+        with an error and skipped."""
         if self._replayed:
             return self._replayed.pop(0)
         while True:
@@ -116,7 +116,7 @@ class Wire:
         return line.decode(errors="replace")
 
     async def write(self, text: str) -> None:
-        """Send a line, unless it answers a replayed message."""
+        """Send a line, unless the line is the SDK's answer to a replayed message."""
         if self._answered and (id := json.loads(text).get("id")) in self._answered:
             self._answered.remove(id)
             return
@@ -174,12 +174,12 @@ async def _reach(
     wire: Wire,
     failed: Callable[[PracticumError], object],
 ) -> None:
-    """Open the store after the SDK is loaded, and notify the client if there are unlisted resources. If the store
-    cannot be opened, the next call of a tool tries again."""
+    """Open the store after the SDK is loaded. Notify the client if the store has resources that were not listed before.
+    If the store cannot be opened, the next call of a tool tries again to open the store."""
     await loading
     try:
         await transport.reach()
-        # Now the SDK lists the resources, with the sections of the playbook.
+        # Drop this list, which has no sections of the playbook: from now on, the SDK lists the resources.
         del opening.lists()["resources/list"]
         if opening.handshake and await _has_sections(transport):
             await wire.write('{"jsonrpc": "2.0", "method": "notifications/resources/list_changed"}\n')

@@ -34,7 +34,7 @@ ADDED = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 """Bounds (s) of the histogram of the time that practicum adds."""
 
 Value = tuple[tuple[str, ...], float]
-"""Labels of a metric, and the value for these labels."""
+"""Values of the labels of a metric, and the value of the metric for these labels."""
 
 
 class Metrics(Collector):
@@ -69,7 +69,8 @@ class Metrics(Collector):
         return generate_latest(self.registry)
 
     def describe(self) -> list[Metric]:
-        # Without this method, the registration would call `collect`, which reads the database.
+        # Without this method, the registry would call `collect`, which reads the database, when the collector is
+        # registered.
         return []
 
     def collect(self) -> Iterator[Metric]:

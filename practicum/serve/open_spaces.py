@@ -1,4 +1,4 @@
-"""Open spaces of a service, by name. The first request opens a space; an unused space is closed."""
+"""Open spaces of a service, by name. The first request for a space opens the space; an unused space is closed."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ class OpenSpaces(dict[str, ServedSpace]):
         self._slots = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[ServedSpace]] = {}
         self.unfinished: dict[str, Unfinished] = {}
-        """Failed deletions of user data, by space. A space is closed if it may show text that was learned from the
-        user."""
+        """Unfinished deletions of user data, by name of the space. A space that may still show text learned from the
+        user stays closed."""
         self._deleting = set[str]()
         """Names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """By name of a deleted space: value of `endings` after the last deletion of a space with this name."""
+        """Value of `endings` after the last deletion of a space with a name, by this name."""
         self.endings = 0
         """Counter that increases with each deletion of a space."""
 
     async def opened(self, name: str) -> ServedSpace:
-        """Return a space. Open it if needed. Raise UnknownSpace if no space has this name."""
+        """Return the space named `name`, and open the space if it is closed. Raise UnknownSpace if no space has this
+        name, and StoreError if the space stays closed because a deletion of user data is unfinished."""
         if name in self._deleting:
             raise unknown(name)
         if name in self.unfinished and self.unfinished[name].shows:
@@ -87,14 +88,16 @@ class OpenSpaces(dict[str, ServedSpace]):
         return bool(self._database.rows(space.store.select(t.c.name).where(t.c.state == "live")))
 
     def require_since(self, name: str, endings: int) -> None:
-        """Raise UnknownSpace if a space of this name was deleted after the counter had the value `endings`: a request
-        that arrived at that value was for the deleted space, not for a new space of the same name."""
+        """Raise UnknownSpace if a space of this name was deleted after the counter `self.endings` had the value
+        `endings`. A request that arrived when the counter had this value was for the deleted space, not for a new space
+        of the same name."""
         if self._ended.get(name, 0) > endings:
             raise unknown(name)
 
     async def current(self, name: str, endings: int, grant: Grant) -> ServedSpace:
-        """Return the space of a request that arrived when the counter had the value `endings`. Raise UnknownSpace if
-        the space was deleted since, and Forbidden for a key of an earlier space with this name."""
+        """Return the space of a request that arrived when the counter `self.endings` had the value `endings`. Raise
+        UnknownSpace if the space was deleted after the request arrived, and Forbidden if the key of `grant` is for an
+        earlier space with this name."""
         self.require_since(name, endings)
         space = await self.opened(name)
         require_key_of(space.id, grant)
@@ -102,7 +105,7 @@ class OpenSpaces(dict[str, ServedSpace]):
 
     @contextmanager
     def deleting(self, name: str) -> Iterator[None]:
-        """Prevent that a space is opened while the block deletes the space."""
+        """Keep a space from being opened while the block deletes the space."""
         self._deleting.add(name)
         try:
             yield
@@ -121,8 +124,9 @@ class OpenSpaces(dict[str, ServedSpace]):
 
     def unused(self, memory: float, keep: Collection[str]) -> list[ServedSpace]:
         """Return the spaces to close: spaces that have been idle for PINNED seconds. If the open spaces together take
-        more than `memory` megabytes, also return other spaces, least recently used first. Spaces named in `keep` stay
-        open. The next request opens a closed space again."""
+        more than `memory` megabytes, also return spaces that have been idle for a shorter time, least recently used
+        first, until the remaining spaces fit. Spaces named in `keep` stay open. The next request opens a closed space
+        again."""
         result = list[ServedSpace]()
         over = sum(space.megabytes for space in self.values()) - memory
         for space in sorted(self.values(), key=lambda space: space.used):

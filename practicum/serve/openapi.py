@@ -26,8 +26,8 @@ key of a request needs; a key with the role admin may do everything."""
 
 ERRORS = {
     "400": "The request is invalid.", "401": "The key is missing, wrong or expired.",
-    "403": "The key does not permit this.", "404": "The item or the space does not exist.",
-    "405": "The path does not support this method.", "409": "The item was changed or decided before, or is busy.",
+    "403": "The key does not permit the operation.", "404": "The item or the space does not exist.",
+    "405": "The path does not support this method.", "409": "The item was changed or decided already, or is busy.",
     "413": "The body is too large.", "429": "Too many requests: see Retry-After.",
     "503": "The database is unavailable: see Retry-After.", "507": "The data cannot be written.",
 }  # fmt: skip
@@ -40,13 +40,13 @@ SCHEMES = {
 
 HEADERS = {
     "x-practicum-space": "Space, if the key is for all spaces (default: the first space of the service).",
-    "x-practicum-session": "Conversation or ticket.",
+    "x-practicum-session": "Name of the conversation or ticket that the request belongs to.",
     "x-practicum-user": "End user who sends the text. The text is recorded as text of this user.",
 }
 
 SEEN = {
     "x-practicum-interaction": "Id of the interaction, for reports.",
-    "x-practicum-version": "Version that was shown.",
+    "x-practicum-version": "Version of the learned context that the request was shown.",
 }
 
 
@@ -107,7 +107,8 @@ def _answered(text: str, schema: Any, kind: str = "application/json") -> dict[st
 
 
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of an operation. The operation's form is the query for GET, else the body."""
+    """Return the description of an operation. A GET request sends the fields of the form in the query, any other
+    request in the body."""
     form, whole = operation.form.__name__, ", for all spaces" if operation.whole else ""
     fields = schemas[form]
     described: dict[str, Any] = {
@@ -133,7 +134,7 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _passed(path: str) -> dict[str, Any]:
-    """Return the description of a path of a protocol. The upstream defines requests and answers."""
+    """Return the description of a path of a model protocol. The upstream defines the requests and answers."""
     anything: dict[str, Any] = {}
     answered = {
         "description": "The upstream's answer.",

@@ -1,4 +1,5 @@
-"""Operations of the service. `api` holds their table, and describes the interfaces that are generated from it."""
+"""Operations of the service. The module `api` has the table of operations, and describes the interfaces that are
+generated from the table."""
 
 from __future__ import annotations
 
@@ -29,17 +30,17 @@ MOST_FOUND = 1_000
 """Largest number of entries that a search returns. Further entries are irrelevant, and sorting them takes long."""
 
 LISTED, MOST_LISTED = 200, 1_000
-"""Number of corrections and notes in the list of reviews, and the largest number in any answer."""
+"""Largest number of corrections and notes in the answer of `review`, and in the answer of `corrections`."""
 
 LAST = "last"
-"""Word that a report may have in place of the id of an interaction: the report is about the last interaction. It exists
-because terminals do not show ids. The key of such a report needs the role `review`."""
+"""Word that a report may have in place of the id of an interaction. The report is then about the last interaction. The
+word exists because terminals do not show ids. The key of such a report needs the role `review`."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
 """Name of a session or a user."""
 
 _Version = Annotated[int, Field(ge=0, le=2**31 - 1)]
-_SEEN = "The version in which the entry was read: the edit is refused if the entry was changed later."
+_SEEN = "The version in which the entry was read: the edit is refused if a later version changed the entry."
 
 
 class Nothing(Form):
@@ -169,9 +170,10 @@ async def playbook(call: OperationCall, form: Listing) -> answers.PlaybookPage:
 
 
 async def find_entries(retriever: Any, live: Context, form: Listing) -> tuple[list[Entry], int]:
-    """Return the entries of a page, and the number of all matches."""
+    """Return the entries that match `form`, of the page that `form` asks for, and the number of matches on all pages
+    (with words to search for, at most MOST_FOUND)."""
     where = Filter(section=form.section or None)
-    # In a thread, because there may be 100,000 entries.
+    # Filter in a thread, because there may be 100,000 entries.
     matching = await asyncio.to_thread(lambda: [entry for entry in live if where(entry)])
     end = form.skip + form.limit
     if not form.search.strip():
@@ -245,13 +247,15 @@ async def review(call: OperationCall, form: Nothing) -> answers.Waiting:
 
 
 class Decision(Form):
-    """Decision of a review."""
+    """Decision about a review."""
 
     id: Annotated[str, Field(pattern=r"^(c[0-9]{1,9}|[0-9]{1,9}\.[0-9]{1,9})$")] = Field(
         description="Id of the review: edits, such as 3.1, or a correction or a note, such as c5."
     )
     decision: Literal["approve", "reject"] = Field(description="approve or reject.")
-    reason: Annotated[str, Field(max_length=2_000)] = Field("", description="Reason for a rejection; it is stored.")
+    reason: Annotated[str, Field(max_length=2_000)] = Field(
+        "", description="Reason for a rejection. The reason is stored."
+    )
 
 
 @operation("POST", "/v1/review", "review", advice="Read what waits first, and approve only what you know to be right.")
@@ -301,7 +305,8 @@ class Removal(Form):
 @operation("POST", "/v1/remove", "report", advice="Take back a note that is wrong or out of date.")
 async def remove(call: OperationCall, form: Removal) -> answers.Removed:
     """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the role
-    review, a key removes only notes of the user that the request names (none: notes without a user)."""
+    review, a key removes only notes of the user that the request names (if the request names no user, notes without a
+    user)."""
     number = int(form.id[1:]) if form.id.startswith("c") else None
     if not call.grant.may("review"):
         note = None if number is None else await reporting.note_of(call.service, call.space, number)
@@ -342,7 +347,7 @@ class RolloutVerdict(Form):
 
 @operation("POST", "/v1/rollout", "review")
 async def decide_rollout(call: OperationCall, form: RolloutVerdict) -> answers.LiveVersion:
-    """Promote the version of a rollout, or take it back."""
+    """Promote the version of a rollout, or take the version back."""
     return await editing.decide_rollout(call.service, call.space, form.version, form.decision == "live")
 
 
@@ -377,7 +382,7 @@ class Forgetting(User):
 
 @operation("GET", "/v1/user", "admin", patience=None)
 async def export_user(call: OperationCall, form: User) -> answers.UserData:
-    """Export all data of a user. This includes entries and records learned from the data in the space."""
+    """Export all data of a user. This includes the space's entries and records that were learned from the data."""
     return answers.UserData(
         user=form.user, items=await erasing.export_user(call.service, call.space, form.user)
     )  # fmt: skip
@@ -385,7 +390,8 @@ async def export_user(call: OperationCall, form: User) -> answers.UserData:
 
 @operation("DELETE", "/v1/user", "admin", patience=None)
 async def forget_user(call: OperationCall, form: Forgetting) -> answers.ForgottenUser:
-    """Delete all data of a user for good. Entries and records learned from the data in the space are deleted too."""
+    """Delete all data of a user for good. The space's entries and records that were learned from the data are deleted
+    too."""
     done = await erasing.forget_user(call.service, call.space, form.user, alike=form.alike)
     return answers.ForgottenUser(**done.as_json())
 
@@ -424,7 +430,7 @@ def _own(call: OperationCall, space: str) -> str:
 
 @operation("GET", "/v1/keys", "admin")
 async def keys(call: OperationCall, form: Nothing) -> answers.KeyList:
-    """List the keys. The store only has their digests."""
+    """List the names, spaces and roles of the keys. The store has the digests of the keys, not the keys."""
     grants = await asyncio.to_thread(access.stored_keys, call.service.database)
     return answers.KeyList(
         keys=[answers.KeyRow(**grant.as_json()) for grant in grants if call.grant.space in ("", grant.space)]

@@ -39,7 +39,8 @@ _MOST_UNREADABLE = 2**20
 """Largest size (bytes) of an unreadable body that may still pass."""
 
 _MARKS = ("previous_response_id", "conversation", r"\u00")
-"""Texts that mark a body that may continue stored data: names of fields, and an escape that such a name may contain."""
+"""Texts that an unparsed body contains if it continues stored data: names of fields, and the escape that a server may
+read as a character of such a name."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Passing:
         if not isinstance(previous, str | None):
             raise RequestRefused("request.malformed", "`previous_response_id` must be the id of a response")
         if not fields.keys().isdisjoint(("previous_response_id", "conversation")):
-            # Servers read repeated names differently, so send only the value that was checked.
+            # Servers read repeated names differently, so send each name once, with the value that was checked.
             body = b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
         return previous, body
 

@@ -37,7 +37,7 @@ MOST_TEXT = 20_000
 """Largest number of characters of a text that is stored."""
 
 MOST_STEPS = 20
-"""Largest number of steps of an agent that are stored for a request: the last ones."""
+"""Largest number of an agent's steps that are stored for a request. The last steps are stored."""
 
 SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call")
 """Types of items of the protocol `responses` that contain results of the provider's tools."""
@@ -47,7 +47,7 @@ _MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"i
 documents. The same characters within a text do not match, because JSON puts a backslash before their quotation mark."""
 
 MOST_CALLS = 50
-"""Largest number of tool calls that are stored for an answer: the first ones."""
+"""Largest number of tool calls that are stored for an answer. The first calls are stored."""
 
 MOST_NAME = 200
 """Largest number of stored characters of a name, such as the name of a model. A longer id counts as missing."""
@@ -65,8 +65,8 @@ MOST_READ = 8 * 2**20
 """Largest size (bytes) of a request, answer or event that is parsed, unless the service sets another limit."""
 
 MOST_VALUES = 400_000
-"""Largest number of commas, colons and opening brackets in JSON that is parsed. It bounds the number of values.
-Decoding blocks all other requests, for a time proportional to the number of values."""
+"""Largest number of commas, colons and opening brackets in JSON that is parsed. This limit also limits the number of
+values: decoding blocks all other requests, for a time proportional to the number of values."""
 
 MOST_ITEMS, MOST_FIELDS = 10_000, 1_000
 """Largest number of messages, and of fields, in a request that is parsed."""
@@ -79,11 +79,12 @@ LEADING = ("system", "developer")
 
 
 class Unreadable(ValueError):
-    """The body does not follow the protocol. It is passed on unchanged, so that the model server reports the error."""
+    """The body of a request does not follow the protocol. The body is passed on unchanged, so that the model server
+    reports the error."""
 
 
 class Oversized(Unreadable):
-    """The body is too large to be parsed."""
+    """The body of a request is too large to be parsed, or has too many values."""
 
 
 class _Kind(Struct):
@@ -156,8 +157,9 @@ class Request:
     _whole: bool = field(default=False)  # the input is a text, not a list
 
     def write(self, fixed: str, learned: Mapping[int, Insertion], model: str = "") -> bytes:
-        """Return the body with learned context: `fixed` for all requests, and `learned` by position of the user's
-        message. `model` replaces the requested model, unless it is empty."""
+        """Return the body with learned context: the text `fixed`, which is the same for all requests, and `learned`,
+        the insertions by the position of a user's message. `model` replaces the requested model, unless `model` is
+        empty."""
         fields = dict(self.fields)
         if model:
             fields["model"] = _raw(model)
@@ -191,8 +193,8 @@ class Request:
 
 
 def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
-    """Parse a request. Raise Unreadable if it does not follow the protocol, and Oversized if it has more than `most`
-    bytes, or too many messages or values."""
+    """Parse a request. Raise Unreadable if the body does not follow the protocol, and Oversized if the body has more
+    than `most` bytes, or too many messages, fields or values."""
     if len(body) > most or is_dense(body):
         raise Oversized(f"more than {most:,} bytes, or too many values")
     try:
@@ -415,7 +417,7 @@ def _before(content: Raw, note: str, kind: str) -> Raw:
         return Raw(_encode(f"{note}\n\n")[:-1] + bytes(content)[1:])
     parts = msgspec.json.decode(content, type=list[Raw])
     kinds = [msgspec.json.decode(part, type=_Kind).type for part in parts]
-    # Not before other parts: results of tools must come first.
+    # Do not put the note before parts of other types: results of tools must come first.
     place = next((n for n, each in enumerate(kinds) if each in ("text", "input_text")), len(parts))
     parts.insert(place, _raw({"type": kind, "text": note}))
     return Raw(b"[" + b",".join(map(bytes, parts)) + b"]")
@@ -484,16 +486,16 @@ class UpstreamAnswer:
             self.calls.append((name[:MOST_NAME], arguments[:MOST_TEXT]))
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
-        """Set the text, without the thoughts inside `text`. Set the thoughts to the thoughts inside `text`; if there
-        are none, to `thoughts`, which come from separate fields."""
+        """Set the text of the answer to `text` without the thoughts inside it. Set the thoughts of the answer to these
+        thoughts, or to `thoughts`, which come from separate fields, if `text` has no thoughts inside."""
         separated = split_thoughts(_whole_characters(text[:MOST_ANSWER]))
         self.text = separated.text[:MOST_TEXT]
         self.thoughts = (separated.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
 
     @property
     def silence(self) -> Count | None:
-        """Reason why a complete answer without tool calls has no text. None: the answer has text, is
-        incomplete or failed, or could not be read."""
+        """Reason why a complete answer without tool calls has no text. None if the answer has a text or tool calls, is
+        incomplete, failed, or could not be read."""
         if not self.whole or self.calls or self.unread or self.failed:
             return None
         return silence(
@@ -503,10 +505,10 @@ class UpstreamAnswer:
 
 
 _LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
-"""Words of the protocols for the end of an answer that reached a limit of tokens."""
+"""Words by which the protocols report that an answer ended at a limit of tokens."""
 
 _SILENT = frozenset({"refusal", "content_filter", *_LIMITS})
-"""Words of the protocols for the end of an answer that may have no text."""
+"""Words by which the protocols report an end of an answer that explains why the answer has no text."""
 
 _TEXTS = ("text", "output_text", "input_text")
 """Types of parts that are text. Other parts, such as thinking, are not a part of the answer's text."""
@@ -577,7 +579,7 @@ class StreamReader:
             del self._rest[:-1]
 
     def _read(self, block: bytes, last: bool = False) -> None:
-        """Read an event. The last event of a stream may be incomplete."""
+        """Read an event. `last`: the event is the last event of the stream, and may be incomplete."""
         if block.count(b"\n") > MOST_LINES:
             self._stream.answer.unread = True
             return
@@ -677,7 +679,8 @@ class _Stream:
             self._add_to_call(_plain(item.get("arguments")))
 
     def _begin_call(self, name: str) -> None:
-        # Keep one call more than MOST_CALLS. It is not stored, and takes the arguments of all calls above the limit.
+        # Keep one call more than MOST_CALLS. This call is not stored, and takes the arguments of all calls above the
+        # limit.
         if len(self._calls) <= MOST_CALLS:
             self._calls.append([name, ""])
 
@@ -748,7 +751,7 @@ def _of_response(response: Mapping[str, Any]) -> UpstreamAnswer:
         message = _object(choice.get("message"))
         text.append(_content_text(message.get("content"), answer, ""))
         thoughts.append(_thought(message))
-        # Citations of pages that the provider has searched.
+        # Annotations are citations of pages that the provider's search returned.
         answer.material = answer.material or bool(message.get("annotations"))
         answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
         for call in _objects(message.get("tool_calls")):
@@ -782,7 +785,8 @@ def _reports_error(response: Mapping[str, Any]) -> bool:
 
 
 def _whole_characters(text: str) -> str:
-    """Return a text with surrogate pairs joined and unpaired surrogates replaced, because no store accepts them."""
+    """Return a text with surrogate pairs joined and unpaired surrogates replaced, because no store accepts
+    surrogates."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -870,18 +874,18 @@ def _string(value: Any) -> str:
 
 
 def _id(value: Any) -> str:
-    """Return an id, or an empty text if it is too long."""
+    """Return an id, or an empty text if `value` is too long or not a text."""
     return _string(value) if isinstance(value, str) and len(value) <= MOST_NAME else ""
 
 
 def _piece(arguments: Any) -> str:
-    """Return a piece of a call's arguments, which may end within a character."""
+    """Return a piece of a call's arguments. The piece may end within a surrogate pair."""
     return arguments if isinstance(arguments, str) else _plain(arguments) if arguments else ""
 
 
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Return a response of the protocol `responses` with these values added to its metadata. Return any other body
-    unchanged."""
+    """Return a response of the protocol `responses` with `metadata` added to the metadata of the response. Return any
+    other body unchanged."""
     if is_dense(response):
         return response
     try:

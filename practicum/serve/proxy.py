@@ -39,7 +39,7 @@ MOST_BODY = 32 * 2**20
 """Largest size (bytes) of a request, which may contain images."""
 
 QUIET = 10.0
-"""Shortest interval (s) between two logged failures of the upstream."""
+"""Shortest interval (s) between two log lines about failures of the upstream."""
 
 
 class Proxy:
@@ -104,8 +104,8 @@ class Proxy:
             self._end_span(span, call)
 
     async def _body(self, call: ServedCall, space: str) -> bytes:
-        """Return the body for the upstream. Raise RequestRefused if the body continues a response of another space; the
-        operator may continue any response."""
+        """Return the body to send to the upstream. Raise RequestRefused if the body continues a response of another
+        space. A key with the role admin for all spaces may continue any response."""
         body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
         if call.grant is not None and call.grant.is_operator:
             return body
@@ -118,8 +118,9 @@ class Proxy:
         return body
 
     async def _require_response(self, call: ServedCall, space: str, response: str | None) -> None:
-        """Raise RequestRefused if a response of the upstream is not recorded for this space, because the response may
-        belong to another space. The operator may access any response, because not all responses are recorded."""
+        """Raise RequestRefused if the response with the id `response` is not recorded for this space, because the
+        response may belong to another space. A key with the role admin for all spaces may access any response, because
+        not all responses are recorded."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
         opened = await self.service.spaces.opened(space)
@@ -206,7 +207,7 @@ class Proxy:
             )  # fmt: skip
 
     async def _pass_on(self, call: ServedCall, body: bytes) -> None:
-        """Pass on a request that is not recorded."""
+        """Pass on a request, and the upstream's answer to the request, without recording an interaction."""
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
         path, began, ended = _upstream_path(call), False, False
         try:
@@ -226,7 +227,7 @@ class Proxy:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.upstream_failed(error)
             if began:
-                # Close the connection, so that the client does not mistake a part for the complete answer.
+                # Close the connection, so that the client does not mistake a part of the answer for the whole answer.
                 raise
             status, failure = upstream_error(error)
             await call.answer(status, error_answer(call.path, status, failure))

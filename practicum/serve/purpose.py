@@ -23,7 +23,7 @@ Purpose = Literal["title", "context"]
 a view (`/v1/context`). Such an interaction does not count in statistics unless it has an outcome."""
 
 BEGINNING = 400
-"""Number of characters at the beginning of a text that are searched."""
+"""Length (characters) of the beginning of a text that is searched. The rest of the text is not searched."""
 
 _TITLE = r"(?:titles?|tags|headline|naming|follow-up questions)\b"
 _VERB = r"\b(?:generat|creat|writ|output|provid|giv|return|respond|suggest|produc|extract|choos|nam(?:e|ing)\b)"
@@ -32,7 +32,7 @@ _WRITES, _CONVERSATION, _TITLED = (
     re.compile(one, re.I) for one in (_VERB, _NOUN, rf"\b{_TITLE}.*{_NOUN}|{_NOUN}\s+{_TITLE}")
 )
 _SUMMARIZES = re.compile(r"\bsummari[sz](?:e|es|ing)\b", re.I)
-# Must not match the message of a person who asks for a function that returns the title of a thread.
+# `_ORDERS` must not match the message of a person who asks for a function that returns the title of a thread.
 _ORDERS = re.compile(
     rf"\W*(?:please\s+)?{_VERB}\w*\s+(?:(?!(?:that|which|of|for|in|with|and|about)\b)\S+\s+){{0,8}}{_TITLE}", re.I
 )
@@ -78,5 +78,6 @@ def _item(raw: Raw) -> _RequestMessage:
 
 
 def _sentences(text: str) -> list[str]:
-    """Return the sentences at the beginning of a text if it may ask for a title or a summary; else nothing."""
+    """Return the sentences at the beginning of a text, or an empty list if this beginning has no word for a title or a
+    summary."""
     return re.split(r"[.!?\n]+", text[:BEGINNING]) if _HINT.search(text, 0, BEGINNING) else []

@@ -15,15 +15,15 @@ from practicum.core.errors import StoreError
 from practicum.store.database import Database
 
 LATELY = 30.0
-"""Time (s) after the last answer of the database during which the service still counts as ready, so that a
-load balancer does not drop the node at a short failure of the database."""
+"""Time (s) after the last answer of the database during which the service still counts as ready, so that a load
+balancer does not drop the node because of a short failure of the database."""
 
 PROBE = 1.0
 """Time (s) without an answer of the database after which the database is probed, and timeout (s) of the probe."""
 
 
 class Readiness:
-    """Readiness of a service that serves these spaces from a database."""
+    """Readiness of a service. `spaces` are the names of the spaces that must be open for the service to be ready."""
 
     def __init__(self, database: Database, spaces: Sequence[str]) -> None:
         self._database, self._spaces = database, spaces

@@ -41,8 +41,8 @@ TOKENS = ("input", "cached", "output")
 
 class Recorder:
     """Recorder of the interactions of a service. A judge scores the share `judged` of the answers without an
-    outcome. `waits` is called with an open space when an outcome waits for learning. `shared`: other nodes write
-    interactions too."""
+    outcome. `waits` is called with an open space when a new outcome of the space waits for learning. `shared`: other
+    nodes write interactions too."""
 
     def __init__(
         self, database: Database, spaces: Mapping[str, ServedSpace], upstream: Upstream | None, judged: float,
@@ -54,7 +54,7 @@ class Recorder:
         """Recent interactions. Each has two keys: the identity of the space with the id of the interaction, and the
         identity of the space with the id of the response."""
         self._responses: OrderedDict[str, None] = OrderedDict()
-        """Responses without an interaction, by the name of the space and the id of the response."""
+        """Names of spaces, each with the id of a response of the space that has no interaction. Oldest first."""
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: RequestView,
@@ -127,7 +127,7 @@ class Recorder:
     async def listed(
         self, space: ServedSpace, session: str | None, user: str | None, since: float | None, limit: int
     ) -> answers.Interactions:
-        """Return the newest interactions of a space, including interactions that are not written yet."""
+        """Return the newest interactions of a space, after the interactions that wait for writing are written."""
         read = partial(list_interactions, session=session, user=user, since=since, limit=limit)
         return answers.Interactions(space=space.name, interactions=await asyncio.wrap_future(space.store.do(read)))
 
@@ -157,8 +157,8 @@ class Recorder:
         return await asyncio.wrap_future(space.store.do(partial(find_interaction, report=report)))
 
     async def find_written(self, space: ServedSpace, report: Report) -> Interaction:
-        """Return the interaction that a report is about. If another node may be about to write the interaction, wait
-        for that. Raise Unknown if the interaction does not exist."""
+        """Return the interaction that a report is about. If other nodes write interactions too, and the interaction is
+        not found, look it up again after each of the PAUSES. Raise Unknown if the interaction does not exist."""
         for pause in PAUSES if self._shared else ():
             with suppress(Unknown):
                 return await self.find(space, report)

@@ -1,4 +1,4 @@
-"""Relay of the upstream's response to the client: passed on while it arrives, parsed, and recorded."""
+"""Relay of the upstream's response to the client: the response is passed on, parsed and recorded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from practicum.serve.space import RequestView
 from practicum.serve.upstream import RETURNED, decoded
 
 LEFT = 499
-"""Status of a request whose client disconnected, as proxies log it."""
+"""Status of a request whose client disconnected. Other proxies log the same status for such a request."""
 
 OFF_LOOP = 2**18
 """Size (bytes) above which a body is parsed in a thread, so that other requests need not wait."""
@@ -102,7 +102,7 @@ class Relay:
     _reading: asyncio.Future[UpstreamAnswer | None] | None = None
     _is_read: bool = False
     _answer_read: UpstreamAnswer | None = None
-    """Answer in the complete response. None if it could not be parsed."""
+    """Answer in the complete response. None if the response is not parsed yet, or could not be parsed."""
     _events: _Events | None = None
     _encoding: str = ""
     _is_page: bool = False
@@ -175,13 +175,15 @@ class Relay:
             self._reader.take(self._unread.popleft())
 
     async def _collect(self, response: aiohttp.ClientResponse) -> bool:
-        """Receive a response completely. If it is too large to parse, stop early and return False."""
+        """Receive a response completely, and return True. If the response is too large to be parsed, stop early and
+        return False."""
         size, fits = 0, (response.content_length or 0) <= self.proxy.most_read
         while fits and (chunk := await response.content.readany()):
             size += len(chunk)
             self._chunks.append(chunk)
             fits = self.call.hold(len(chunk)) and size <= self.proxy.most_read
-        # Set only now: a response that breaks off in the loop is not passed on, so none of it counts as received.
+        # Set `_size` only now: a response that breaks off in the loop is not passed on, so no part of the response
+        # counts as received.
         self._size = size
         return fits
 
@@ -204,7 +206,7 @@ class Relay:
         self.is_whole = True
 
     async def _read_all(self) -> None:
-        """Parse everything that was received, in a thread if it may take long."""
+        """Parse everything that was received, in a thread if the parsing may take long."""
         large = bool(self._encoding) or self._size > OFF_LOOP
         if large if self._reader is None else self._reader.is_long:
             self._reading = asyncio.ensure_future(asyncio.to_thread(self._received_answer, self.proxy.most_read))
@@ -238,7 +240,7 @@ class Relay:
             await self.call.write(self._rest)
             return
         if self._began:
-            # Close the connection, so that the client does not mistake a part for the complete answer.
+            # Close the connection, so that the client does not mistake a part of the answer for the whole answer.
             self.proxy.upstream_failed(error)
             self.call.error = type(error).__name__
             self.keep(status)
@@ -253,8 +255,9 @@ class Relay:
         await self.call.write(f"{name}data: {json.dumps(body)}\n\n".encode())
 
     def keep(self, status: int) -> bool:
-        """Record the interaction if it had a view and an answer. Return whether it is recorded. A complete answer is
-        recorded with the upstream's status, even if the connection failed afterwards."""
+        """Record the interaction if its request was shown a view and got an answer. Return whether the interaction is
+        recorded. A complete answer is recorded with the upstream's status, even if the connection failed after the
+        answer; any other answer with `status`."""
         if self._is_recorded is None:
             self._is_recorded = False
             try:
@@ -267,7 +270,7 @@ class Relay:
         service, received = self.proxy.service, self._size > 0
         if not received and status >= 400 and not (self._streaming and status == LEFT):
             return False
-        # An interrupted answer is parsed here, if it is small.
+        # An interrupted answer is not parsed yet. Parse the answer here if it is small.
         answer = self._answer_read if self._is_read else self._received_answer(OFF_LOOP)
         if received or status < 400:
             service.counts["unread_answers"] += answer is None or answer.unread
@@ -293,7 +296,8 @@ class Relay:
         return True
 
     def _received_answer(self, most: int) -> UpstreamAnswer | None:
-        """Return the received part of the answer. None if it cannot be parsed, or has more than `most` bytes."""
+        """Return the answer in the received part of the response. None if this part cannot be parsed, or has more than
+        `most` bytes."""
         if self._reader is None:
             return self._answer(b"".join(self._chunks), most)
         self._read_received()
@@ -302,7 +306,7 @@ class Relay:
         return read_answer(bytes(self._reader.other)) if answer is None else answer
 
     def _answer(self, body: bytes, most: int) -> UpstreamAnswer | None:
-        """Return the answer in a body. None if it cannot be parsed, or has more than `most` bytes."""
+        """Return the answer in a body. None if the body cannot be parsed, or has more than `most` bytes."""
         plain = decoded(body, self._encoding, most)
         if plain is None or len(plain) > most:
             return None
@@ -381,12 +385,13 @@ class _Events:
 
 
 def returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a response that are returned to the client."""
+    """Return the headers of the upstream's response that the service sends on to the client."""
     return [(name, value) for name, value in response.raw_headers if name.lower().startswith(RETURNED)]
 
 
 def upstream_error(error: BaseException) -> tuple[int, ErrorBody]:
-    """Return the status and the error for the client, without the upstream's address."""
+    """Return the status and the error that the client gets for a failure of the upstream. The error does not contain
+    the address of the upstream."""
     if isinstance(error, TimeoutError):
         return 504, error_body("upstream.timeout", "the upstream did not answer in time: try again")
     if isinstance(error, aiohttp.ClientConnectorError):

@@ -21,7 +21,8 @@ from practicum.session.outcomes import Conflict, Unknown
 from practicum.store.spaces import UnknownSpace
 
 RETRY = 2
-"""Time (s) after which a client may retry when the database is unavailable."""
+"""Time (s) after which a client may repeat a request that was refused because the database was unavailable or the
+memory was full."""
 
 _STATUSES_OF_CODES: Mapping[str, int] = {
     "request.malformed": 400, "key.missing": 401, "key.wrong": 401, "key.expired": 401, "key.forbidden": 403,
@@ -29,13 +30,14 @@ _STATUSES_OF_CODES: Mapping[str, int] = {
     "request.wrong_verb": 405, "request.too_large": 413, "request.encoded": 415, "request.too_many": 429,
     "service.timeout": 503, "key.duplicate": 409, "version.unknown": 404,
 }  # fmt: skip
-"""Statuses by error code."""
+"""HTTP statuses by error code."""
 
 _STATUSES: tuple[tuple[type[PracticumError], int], ...] = (
     (Unknown, 404), (UnknownSpace, 404), (NotARun, 404), (Forbidden, 403), (Conflict, 409), (RunBusy, 409),
     (StoreAway, 503), (UsageError, 400), (StoreError, 507),
 )  # fmt: skip
-"""Statuses by error class, for all other codes. Subclasses precede their base classes."""
+"""HTTP statuses by error class, for error codes that `_STATUSES_OF_CODES` does not have. Subclasses precede their base
+classes."""
 
 
 def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:

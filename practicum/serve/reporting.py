@@ -21,12 +21,13 @@ async def report(
     service: Service, name: str, report: Report, trust: Trust, *, screened: bool = False
 ) -> answers.Reported:  # fmt: skip
     """Store a report. `trust` is `own` for a report of the operator, and `user` for a report of an end user. The report
-    is on disk when this function returns. `screened`: text that the filter flags waits for review, even in a report of
-    the operator. Raise Unknown if the interaction does not exist, and StoreError if the report cannot be written."""
+    is on disk when this function returns. `screened`: text that the injection filter flags waits for review, even in a
+    report of the operator. Raise Unknown if the interaction does not exist, and StoreError if the report cannot be
+    written."""
     space = await service.spaces.opened(name)
     texts = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
     report = report.model_copy(update=space.reader.redacted(texts))
-    # Without the lock, because this may wait for another node.
+    # Look up the interaction without the lock, because the look-up may wait for another node.
     await service.recorder.find_written(space, report)
     async with space.lock:
         interaction = await service.recorder.find(space, report)
@@ -49,9 +50,9 @@ async def report(
 async def note(
     service: Service, name: str, text: str, about: str, user: str | None, *, screened: bool = False
 ) -> answers.Noted:  # fmt: skip
-    """Store a note about the subject `about`: requests about this subject are shown the note (empty: all requests). The
-    note is on disk when this function returns. A note of a `user` waits for review. `screened`: a note that the filter
-    flags waits for review too."""
+    """Store a note. Requests about the subject `about` are shown the note; if `about` is empty, all requests. The note
+    is on disk when this function returns. A note of a `user` waits for review. `screened`: a note that the injection
+    filter flags waits for review too."""
     space = await service.spaces.opened(name)
     text, about = space.reader.redacted((text, about))
     async with space.lock:
@@ -81,8 +82,8 @@ async def decide_correction(
 
 
 async def note_of(service: Service, name: str, number: int) -> Correction | None:
-    """Return the note with this number; None if the number is that of a correction. Raise Unknown if neither a note nor
-    a correction has this number."""
+    """Return the note with this number, or None if a correction has this number. Raise Unknown if neither a note nor a
+    correction has this number."""
     space = await service.spaces.opened(name)
     _, correction = await asyncio.to_thread(find_correction, space.store, space.corrections, number)
     return correction if correction.note else None
@@ -92,9 +93,9 @@ async def note_of(service: Service, name: str, number: int) -> Correction | None
 
 
 async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.CorrectionList:
-    """Return corrections and notes of a space in a state (one of STATES), with numbers above `after`: at most `limit`,
-    oldest first. Also return the count of all corrections and notes in this state. Raise UnknownSpace if the space
-    does not exist."""
+    """Return the corrections and notes of a space that are in `state` (one of `session.correcting.STATES`) and have
+    numbers above `after`: at most `limit`, oldest first. Also return the count of all corrections and notes in this
+    state. Raise UnknownSpace if the space does not exist."""
     space = await service.spaces.opened(name)
     await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)

@@ -1,7 +1,7 @@
 """Checks of a request's method, path, query and headers before the request is routed.
 
-The service, the proxy in front of it and the model server must understand a request alike. So ambiguous requests are
-refused: paths that are not in normal form, repeated headers, and blank names.
+The service, a proxy in front of the service and the model server must understand a request alike. So ambiguous requests
+are refused: paths that are not in normal form, repeated headers, and blank values of practicum's headers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATH = re.compile(
     rb"/|(?:/(?!\.{1,2}(?:/|\Z))(?:"
     rb"[A-Za-z0-9._~!$&'()*+,=:@-]"
     # Escapes. Excluded are escapes of control characters, of unreserved characters, and of / \ % ; because servers
-    # split paths at these four or decode them twice.
+    # split paths at these four characters or decode the escapes twice.
     rb"|%(?![01]|2[5DEF]|3[0-9B]|4[1-9A-F]|5[0-9ACF]|6[1-9A-F]|7[0-9AEF])[2-9A-F][0-9A-F]"
     rb")+)+"
 )
@@ -89,7 +89,7 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
             raise RequestRefused(
                 "request.malformed",
                 "the header `Connection` lists a header of practicum, so a proxy would drop that header: "
-                "remove it from the list",
+                "remove that header from the list",
             )
         named = name.startswith(_OWN) or name in _NAMED
         if named and is_blank(header_text(value)):

@@ -79,7 +79,7 @@ class Rollouts:
         space.rollout = rollout
 
     def _scored(self, space: ServedSpace) -> Any:
-        """Return a query of the scores of interactions."""
+        """Return a query of the scored interactions of a space, with their scores."""
         i, o = schema.interactions, schema.outcomes
         columns = (o.c.number, o.c.score, i.c.version, i.c.rollout, i.c.kind, i.c.data)
         return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
@@ -126,12 +126,12 @@ class Rollouts:
             # The feedback is stored; the next score triggers the decision again.
             self._counts["failed_decisions"] += 1
             logger.error(
-                "space %s: version %d is not %s, will retry: %s", space.name, rollout.version, decision.state, error
+                "space %s: version %d cannot be %s, will retry: %s", space.name, rollout.version, decision.state, error
             )
 
     async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
-        """Promote the candidate of a rollout, or take the candidate back. The decision is stored and takes effect with
-        the next request. If nodes decide at the same time, the first decision counts."""
+        """Promote the candidate of a rollout, or take the candidate back (`decision`). The decision is stored and takes
+        effect with the next request. If several nodes decide at the same time, the first decision counts."""
         if space.rollout is not rollout or rollout.decided:
             return
         rollout.decided = True
@@ -169,8 +169,8 @@ class Rollouts:
         return True
 
     async def roll_back(self, space: ServedSpace, version: int | None) -> int:
-        """End the rollout under way, and make an earlier version live (None: the version before the live version;
-        during a rollout, the live version stays). Return the live version."""
+        """Make `version` live, and end the rollout under way. Without a `version`, only end the rollout; if no rollout
+        is under way, make the version before the live version live. Return the number of the new live version."""
         await asyncio.to_thread(space.read_versions)
         async with space.counting:
             await self.read(space)
@@ -194,7 +194,8 @@ class Rollouts:
         return space.live
 
     async def follow(self, space: ServedSpace) -> None:
-        """End a rollout if another version was made live by hand."""
+        """End the rollout of a space if a person has made a version live since the rollout began: the live version is
+        then not the version that the candidate is compared with."""
         rollout = space.rollout
         if rollout is None or space.live == rollout.base:
             return
@@ -203,4 +204,4 @@ class Rollouts:
         try:
             await self.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, reason))
         except PracticumError as error:
-            logger.warning("the rollout of space %s continues: %s", space.name, error)
+            logger.warning("the rollout of space %s continues, because ending it failed: %s", space.name, error)

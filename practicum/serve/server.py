@@ -47,7 +47,8 @@ NOTICE = 5
 readiness. In this time, the load balancer polls again, and then sends requests to other nodes."""
 
 DRAIN = 20
-"""Time (s) that requests in flight get after NOTICE. The whole shutdown fits into the 30 s that Kubernetes allows."""
+"""Time (s) after NOTICE in which requests in flight may finish. The whole shutdown fits into the 30 s that Kubernetes
+allows."""
 
 THREADS = 32
 """Number of threads for reads and writes outside the event loop. With Python's default (6 on two processors), a few
@@ -57,8 +58,8 @@ Ready = Callable[[str, list[str], list[str]], None]
 
 
 def run(settings: ServiceSettings, ready: Ready) -> None:
-    """Serve until the process is interrupted. When the service answers requests, call `ready` with the address, the
-    warnings, and the names of new spaces.
+    """Serve until the process is interrupted. As soon as the service can answer requests, call `ready` with the address
+    of the service, the warnings, and the names of the spaces that were created.
 
     Raises UsageError, ModelError or StoreError if the settings, the model, the key, the port or the store is invalid.
     """
@@ -114,9 +115,9 @@ async def _serve(
                 f"{settings.host} is reachable from other machines, so a key is required: create a key (practicum key "
                 "add), pass --key, or listen on 127.0.0.1",
             )
-        # Load the data of the filter for suspicious text now, so that no request waits for that.
+        # Load the data of the injection filter now, so that no request waits until the data is loaded.
         await asyncio.to_thread(flags, "a1")
-        # Exclude loaded objects from garbage collection. With them, each collection would take 50 ms or more.
+        # Exclude the objects loaded so far from garbage collection. Otherwise, a collection would take 50 ms or more.
         gc.collect()
         gc.freeze()
         agents = Agents()
@@ -125,7 +126,7 @@ async def _serve(
             try:
                 await stack.enter_async_context(listening(service, settings.store))
             except StoreError as error:
-                warnings.append(f"practicum mcp cannot reach this service through its store: {error}")
+                warnings.append(f"practicum mcp cannot reach this service through the folder of the store: {error}")
         pages = Pages(service, keys)
         stack.callback(pages.close)
         app = App(
@@ -159,7 +160,8 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # Do not restore the previous handlers, because the rest of the shutdown follows.
+        # Do not restore the previous signal handlers at the end of the block: the rest of the shutdown follows, and a
+        # second signal must still end the process.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)
         yield
@@ -171,7 +173,10 @@ class _Server(uvicorn.Server):
         self._until = time.monotonic() + (NOTICE if self._service.readiness.is_watched else 0)
         self.should_exit = self._service.stopping = True
         if sys.stderr.isatty():
-            print(f"stopping; requests in flight get {DRAIN} seconds; press Ctrl-C again to end now", file=sys.stderr)
+            print(
+                f"stopping; requests in flight have {DRAIN} seconds to finish; press Ctrl-C again to end now",
+                file=sys.stderr,
+            )
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) and time.monotonic() >= self._until
@@ -187,7 +192,7 @@ def _address(sock: socket.socket) -> str:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address. Raise UsageError if the address is in use or invalid."""
+    """Return a socket bound to `host` and `port`. Raise UsageError if this address is in use or invalid."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind)

@@ -1,4 +1,4 @@
-"""Service of spaces: opens them, answers requests, and notices changes that other processes make in the store.
+"""Service of spaces: opens spaces, answers requests, and notices changes that other processes make in the store.
 
 `app` serves a Service over HTTP, and `practicum.client` uses a Service in process. A Service runs in one event loop,
 except that the store writes in its own thread and the learner learns in its own thread.
@@ -46,17 +46,19 @@ from practicum.store.spaces import UnknownSpace
 logger = logging.getLogger("practicum.serve")
 
 LATE = 0.02
-"""Time (s) that a request waits for the store or a remote embedder; then the request is passed on unchanged."""
+"""Time limit (s) of the view of a request that needs the store or a remote embedder. After this time, the request is
+passed on unchanged."""
 
 OPENS = 0.5
-"""Time (s) that a request waits for a space to open; then the request is passed on unchanged."""
+"""Time (s) that a request waits for a closed space to open. After this time, the request is passed on unchanged."""
 
 SHOWS = 2.5
-"""Time (s) that a request waits for the view of an open space, because a method of another package may be slow; then
-the request is passed on unchanged. Longer than the time limit for reading a version from a database (`space.READ`)."""
+"""Time (s) that a request waits for the view of an open space, because a method of another package may be slow. After
+this time, the request is passed on unchanged. This limit is longer than the time limit for reading a version from a
+database (`space.READ`)."""
 
 POLL = 0.2
-"""Poll interval (s)."""
+"""Interval (s) between two polls of the store for changes by other processes."""
 
 ERASE_RETRY = 30.0
 """Time (s) until a failed deletion of user data is tried again."""
@@ -75,7 +77,8 @@ class Service:
         self.began = time.monotonic()
         self._held = ExitStack()
         self.database = Database.at(settings.store, settings.folder, create=True)
-        # Do not wait while the database is busy: requests wait for reads, or for a lock that is held during a read.
+        # If the database cannot be reached, reads fail at once: requests wait for a read, or for a lock that is held
+        # during a read.
         self.database.waits = False
         self._held.callback(self.database.close)
         try:
@@ -139,13 +142,13 @@ class Service:
         await self.spaces.close()
         if self.sessions is not None:
             await asyncio.to_thread(self.sessions.close)
-        # Wait for a space that is being created or deleted.
+        # Close the store only after a space that is being created or deleted is finished.
         async with self.making:
             await asyncio.to_thread(self._held.close)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Stop learning inside the block. A round under way is interrupted and continued afterwards."""
+        """Stop learning while the block runs. A round under way is interrupted, and continued after the block."""
         async with self._pausing:
             learns = self.learner.is_alive()
             await asyncio.to_thread(self.learner.stop)
@@ -185,7 +188,7 @@ class Service:
             yield
 
     def _forget(self, space: ServedSpace) -> None:
-        """Close a deleted space, and drop its data from memory."""
+        """Close a deleted space, and drop the data of the space from memory."""
         self.close_space(space)
         self.spaces.end(space.name)
         self.learner.forget(space)
@@ -224,19 +227,20 @@ class Service:
         self.alarms.forget(space.name)
 
     async def read_messages(self, space: ServedSpace) -> None:
-        """Rebuild the index of questions from the stored messages."""
+        """Rebuild the index of a space's questions from the stored messages of the space."""
         await asyncio.to_thread(lambda: space.questions.start(recent_messages(space.store)))
 
     async def _forget_texts(self, space: ServedSpace) -> None:
-        """Drop texts of requests from memory, because another process deleted some of them."""
+        """Drop the texts of requests from memory, because another process deleted some of these texts from the
+        store."""
         async with space.lock:
             self.recorder.forget(space, responses=False)
         space.conversations.clear()
         await self.read_messages(space)
 
     async def refresh(self, space: ServedSpace) -> None:
-        """Read changes that other nodes, or this node before its start, have written to a space. Raise StoreError if
-        the space cannot be read."""
+        """Read the changes that other nodes, or an earlier process of this node, have written to a space. Raise
+        StoreError if the space cannot be read."""
         async with space.lock:
             await space.read_corrections()
         async with space.counting:
@@ -300,7 +304,7 @@ class Service:
         )  # fmt: skip
 
     def wait_to_learn(self, space: ServedSpace) -> None:
-        """Count an outcome that the learner has not used yet."""
+        """Count a new outcome that waits for learning, and wake the learner."""
         space.waiting_since = space.waiting_since if space.waiting else time.monotonic()
         space.waiting += 1
         self.learner.wake()
@@ -315,7 +319,7 @@ class Service:
                 self._check_store()
                 await self._poll_once()
             except Exception:
-                # The next poll reads the same changes.
+                # The next poll tries to read the same changes again.
                 self.counts["failed_polls"] += 1
                 logger.exception("polling for changes of other processes failed")
 

@@ -7,8 +7,8 @@ Clients name the conversation of a request in many ways. The first of these name
    `x-session-id` (opencode); then a header that names a conversation, a thread or a chat, such as `conversation_id`;
 3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata` with a
    name as in 2; `conversation`; another field with a name as in 2; `previous_response_id`, which continues the session
-   of that response; `prompt_cache_key`, if it looks like a generated id, since some clients use one key for a whole
-   program.
+   of the response with this id; `prompt_cache_key`, if its value looks like a generated id, since some clients use one
+   key for a whole program.
 
 A request that names no session continues the session whose answer it repeats. Otherwise the request opens a new
 session, even if it begins like the requests of another session. `user` and `safety_identifier` name a user and never a
@@ -37,7 +37,8 @@ OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
 answer. Any other source is the name of the client's header or field."""
 
 MOST_DIGESTS = 50_000
-"""Largest number of digests of answers that a space keeps, to recognise later requests. The oldest are dropped."""
+"""Largest number of digests of answers that a space keeps, to recognise later requests that repeat the answers. The
+oldest digests are dropped."""
 
 LOOKED_AT = 4
 """Number of last answers in a request that are looked up: more than one, because clients may insert answers that no
@@ -45,7 +46,7 @@ model gave."""
 
 MIN_UNIQUE = 60
 """Smallest length (characters without spaces) of an answer that is recognised after any question. A shorter answer may
-occur in several conversations."""
+occur in several conversations, so it is recognised only after the question that it answered."""
 
 PARAGRAPHS = 4
 """Largest number of first paragraphs of a question that are remembered. A later request is recognised even if it
@@ -165,7 +166,7 @@ class Conversations:
         return len(self._sessions)
 
     def session(self, request: Request, caller: Caller) -> SessionName:
-        """Return the session of a request."""
+        """Return the session of a request that `caller` sent."""
         if caller.session is not None:
             return SessionName(caller.session, OWN)
         if (named := named_session(caller.headers, request.fields)) is not None:
@@ -200,17 +201,18 @@ class Conversations:
             self._sessions.popitem(last=False)
 
     def clear(self) -> None:
-        """Drop all answers, so that every conversation begins a new session."""
+        """Drop the digests of all answers. A later request that names no session then begins a new session."""
         self._sessions.clear()
 
     def forget(self, sessions: Collection[str]) -> None:
-        """Drop the answers of these sessions."""
+        """Drop the digests of the answers of these sessions."""
         for digest in [digest for digest, session in self._sessions.items() if session in sessions]:
             del self._sessions[digest]
 
 
 def _user(request: Request, user: str | None) -> str:
-    """Return the user whom a request names, or an empty text."""
+    """Return `user` (practicum's header); without `user`, the user whom the body of a request names, or an empty
+    text."""
     metadata = _decoded(request.fields, "metadata")
     named = [_decoded(request.fields, name) for name in ("safety_identifier", "user")]
     named += [metadata.get("user_id")] if isinstance(metadata, dict) else []
@@ -218,8 +220,8 @@ def _user(request: Request, user: str | None) -> str:
 
 
 def _digests(user: str, question: str, answer: str) -> Iterator[bytes]:
-    """Yield the digests by which an answer is recognised. Clients trim answers and drop thoughts, so spaces
-    and thoughts are ignored."""
+    """Yield the digests by which an answer to a question is recognised in later requests. Clients trim answers and drop
+    thoughts, so spaces and thoughts are ignored."""
     answer = "".join(split_thoughts(answer).text.split())
     if answer:
         yield _digest(user, question, answer)

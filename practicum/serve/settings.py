@@ -24,7 +24,7 @@ else:
 
 
 def _of_run(name: str, note: str = "", *, first: bool = False) -> Setting:
-    """Return the setting of runs with this name, changed into a setting of services."""
+    """Return the setting of runs with this name as a setting of services, in the panel for learning, with `note`."""
     return replace(OF_RUN[name].setting, panel=Panel.LEARNING, note=note, first=first)
 
 
@@ -86,7 +86,7 @@ class ServiceSettings(BaseModel):
         unit="MB", metavar="MB",
     )] = Field(default=4_000, ge=1)
     max_read: Annotated[int, Setting(
-        "Largest request, answer or event that is parsed and stored (MB); larger ones pass unchanged.",
+        "Largest request, answer or event that is parsed and stored (MB). Larger requests and answers pass unchanged.",
         Panel.SERVICE, unit="MB", metavar="MB",
     )] = Field(default=8, ge=1, le=32)
     log: Annotated[tuple[str, ...], Setting(
@@ -134,7 +134,8 @@ class ServiceSettings(BaseModel):
         "Share of sessions that see a new version first. 0: no canary.", Panel.ROLLOUT, unit="0 to 0.5",
     )] = Field(default=0.2, ge=0, le=0.5)
     canary_length: Annotated[int, Setting(
-        "Number of scored requests after which a new version is promoted.", Panel.ROLLOUT, unit="requests",
+        "Number of scored requests after which a new version that is not worse is promoted.", Panel.ROLLOUT,
+        unit="requests",
     )] = Field(default=200, ge=20)
     webhook: Annotated[str | None, Setting(
         "URL to which alarms are posted as JSON.", Panel.ROLLOUT, metavar="URL", first=True,
@@ -143,7 +144,7 @@ class ServiceSettings(BaseModel):
 
     @property
     def trusted(self) -> Trusted:
-        """Sources that count as the operator's own."""
+        """Sources of text that count as the operator's own: end users and tools, if the settings trust them."""
         from practicum.session.outcomes import Trusted
 
         return Trusted(users=self.trust_users, tools=self.trust_tools)

@@ -1,4 +1,5 @@
-"""Pages of the service: the site of `practicum.view` with the actions that need the service."""
+"""Pages of the service: the site of `practicum.view`, with the actions (such as sign-in and edits) that need a running
+service."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ models without making pages faster."""
 
 
 class Pages:
-    """Site as an ASGI application. The site is loaded by `load`, or by the first page request."""
+    """Pages as an ASGI application. `load` loads the site; without a call of `load`, the first request for a page loads
+    the site."""
 
     def __init__(self, service: Service, keys: Keys) -> None:
         self._service, self._keys = service, keys
@@ -44,7 +46,7 @@ class Pages:
         await self._site(scope, receive, send)
 
     async def load(self) -> None:
-        """Load the site and its templates once."""
+        """Load the site and its templates, unless they are loaded already."""
         if self._site is None:
             async with self._loading:
                 self._site = self._site or await asyncio.to_thread(self._load)
@@ -59,7 +61,7 @@ class Pages:
         return Site(SpacesOf(self._service.database), self._threads, actions)
 
     def close(self) -> None:
-        """Wait for the page that is being rendered."""
+        """End the thread that renders pages, after the page that is being rendered is finished."""
         self._threads.shutdown()
 
 

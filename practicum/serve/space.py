@@ -1,7 +1,7 @@
 """Open space: its versions, the version of each session, and the view of each request.
 
-All data that a request needs is in memory. Another task polls the store, so a slow or missing store does not delay
-requests.
+The data that most requests need is in memory, and a separate task (`Service`) polls the store for changes, so a slow or
+missing store does not delay these requests.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from practicum.store.names import EDITED, LIVE, read_every_name, read_head
 from practicum.store.versions import lineage, read_parents
 
 PINNED = 1_800.0
-"""Idle time (s) after which a session gets the newest version."""
+"""Idle time (s) after which a session no longer keeps its version, and after which an unused space is closed."""
 
 SESSIONS, POINTS, VERSIONS = 100_000, 10_000, 8
-"""Limits of the caches of a space: versions of sessions, views of earlier messages, and contexts."""
+"""Largest numbers of cached items of a space: sessions with their versions, views of earlier messages, and contexts."""
 
 POINTS_BYTES = 32 * 2**20
-"""Limit of the texts in cached views of earlier messages (bytes)."""
+"""Largest size (bytes) of all texts in cached views of earlier messages."""
 
 FIXED, ENTRY, CHARACTER, SESSION, POINT = 500_000, 500, 3, 300, 3_000
 """Approximate memory of a space (bytes): a fixed part; per entry without the vector; per character of an entry; per
@@ -68,7 +68,8 @@ READ = 2.0
 class RequestView:
     """View of a request. `fixed` follows the system message; `learned` maps positions of user messages to insertions.
     `question` is the question of the last message. `entries` (with similarities) and `corrections` (numbers) were
-    looked up for this question."""
+    looked up for this question. `rollout` is the number of the rollout that counts the score of the request (None: no
+    rollout counts the score), and `kind` the kind of the request in this rollout."""
 
     version: int
     session: str = ""
@@ -102,8 +103,9 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Point:
-    """View of a user's message, and the fixed text, both made for the request in which this was the last user
-    message."""
+    """View of a user's message, and the fixed text. Both were made for the request in which the message was the last
+    user message. `version` is the version of the context, and `changes` the change counter of the corrections, at that
+    time."""
 
     fixed: str
     learned: Insertion
@@ -115,8 +117,8 @@ class _Point:
 
 
 class ServedSpace:
-    """Open space. `open` may run in any thread; afterwards the space belongs to the thread of the event loop. All rows
-    of the space carry its identity `id`; a later space of the same name has a different identity."""
+    """Open space. `open` may run in any thread; after that, only the thread of the event loop may use the space. All
+    rows of the space carry its identity `id`; a later space of the same name has a different identity."""
 
     def __init__(self, store: Store, reader: Reader) -> None:
         self.name, self.id = store.name, store.space
@@ -202,7 +204,7 @@ class ServedSpace:
 
     @property
     def waits(self) -> bool:
-        """Whether a view needs a remote embedder. Otherwise all data of a view is in memory."""
+        """Whether a view needs a remote embedder, so that a request for a view waits for this embedder."""
         return ":" in self.reader.config.embedder
 
     async def view(self, query: str, context: Context) -> View:
@@ -213,8 +215,8 @@ class ServedSpace:
     # Versions
 
     def look(self) -> bool:
-        """Read the versions if the run has changed; a database may report a change with some delay. Return whether rows
-        were deleted for good."""
+        """Read the versions if the run of the space has changed since the last read. A database may report a change
+        with some delay. Return whether rows of the run were deleted for good."""
         with self._reading:
             return self.reader.store.changes() != self._changes and self._read_versions()
 
@@ -257,7 +259,7 @@ class ServedSpace:
 
     @property
     def newest(self) -> Context | None:
-        """The newest version, if it is in memory."""
+        """Context of the newest version, or None if this context is not in memory."""
         return self._contexts.get(self.last)
 
     @property
@@ -282,8 +284,9 @@ class ServedSpace:
         return context
 
     async def version_for(self, session: str) -> int:
-        """Return the version of a session. It stays the same during the session, on all nodes, unless the version was
-        taken back or replaced by an edit by hand. So prefix caches apply, and a conversation is consistent."""
+        """Return the version of a session. The version stays the same during the session, on all nodes, unless the
+        version was taken back or replaced by an edit by hand. So prefix caches apply, and a conversation is
+        consistent."""
         now, pin = time.monotonic(), self._pins.get(session)
         candidate = self.rollout.version if self.rollout is not None else None
         among = self.live, candidate
@@ -325,7 +328,7 @@ class ServedSpace:
         self.used = time.monotonic()
         version = await self.version_for(session)
         if version not in self._contexts and self.claim is not None:
-            # In a thread, because the database may not respond.
+            # Load the version in a thread, because the database may not respond.
             async with asyncio.timeout(READ):
                 await asyncio.to_thread(self.context, version)
         context = self.context(version)
@@ -396,7 +399,8 @@ class ServedSpace:
         return self._fixed[1]
 
     def _learned(self, view: View, near: Sequence[Near]) -> Insertion:
-        """Return the text and turns that were looked up for a request."""
+        """Return the part of a view that was looked up for a request, with the corrections `near`. A small model gets
+        solved tasks as turns, any other model as text."""
         looked_up = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
         introduced = bool(looked_up) and view.citable and not view.fixed
         view = corrected_view(replace(view, pages=tuple(looked_up)), near, self.small)
@@ -404,13 +408,13 @@ class ServedSpace:
         return Insertion(self._notes([*view.pages, *solved], introduced), view.turns if self.small else ())
 
     def _notes(self, pages: Sequence[str], introduced: bool) -> str:
-        """Return pages between marks. If `introduced`, put the chat agent's introduction of entries before the
-        pages."""
+        """Return the text of pages, each between marks. If `introduced`, put the chat agent's introduction of entries
+        before the pages."""
         text = "\n".join(framed(pages, self.nonce))
         return f"{USING}\n\n{text}" if introduced and pages else text
 
     async def close(self) -> None:
-        """Close the run, after a read in another thread has ended."""
+        """Close the run of the space. If another thread is reading versions, wait until this thread has read them."""
         await asyncio.to_thread(self._reading.acquire)
         try:
             await self.reader.close()

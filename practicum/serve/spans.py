@@ -1,9 +1,9 @@
-"""Spans of OpenTelemetry for requests to models: one span of the request, and as its child one span of the upstream
-request. Both spans follow the semantic conventions for HTTP and for generative AI, and contain no texts, sessions or
-users.
+"""Spans of OpenTelemetry for requests to models: an outer span of the client's request, and as its child an inner span
+of the upstream request. Both spans follow the semantic conventions for HTTP and for generative AI, and contain no
+texts, sessions or users.
 
-The trace of the client continues: the span in the client's `traceparent` is the parent of the first span. The upstream
-receives the second span in `traceparent`, as the parent for the spans of the upstream.
+The trace of the client continues: the span in the client's `traceparent` is the parent of the outer span. The upstream
+receives the inner span in `traceparent`, as the parent for the upstream's own spans.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Spans:
 
         self._provider = TracerProvider(resource=resource())
         self._provider.add_span_processor(
-            BatchSpanProcessor(counting_exporter(exporter, logger, "and the service goes on without them"))
+            BatchSpanProcessor(counting_exporter(exporter, logger, "and the service goes on without these spans"))
         )
         self.tracer = self._provider.get_tracer("practicum")
         self.trace = TraceContextTextMapPropagator()
@@ -52,8 +52,8 @@ class Spans:
 
 
 class Span:
-    """The two spans of a request to a model that began at `began` (monotonic, s). `upstream` is the upstream as
-    commands name it, and `model` is the requested model, or `other` for an unknown model."""
+    """Outer and inner span of a request to a model. The request began at `began` (monotonic, s). `upstream` is the
+    upstream as commands name it, and `model` is the requested model, or `other` for an unknown model."""
 
     def __init__(
         self, spans: Spans, headers: Mapping[str, str], path: str, began: float, upstream: str, model: str
@@ -63,7 +63,7 @@ class Span:
 
         start = time.time_ns() - int((time.monotonic() - began) * NANO)
         attributes = {"http.request.method": "POST", "http.route": path, "url.path": path}
-        # Ignore ambient spans of other tracers in this process.
+        # The empty context makes the outer span ignore current spans of other tracers in this process.
         parent = spans.trace.extract(headers, Context())
         self._outer = spans.tracer.start_span(f"POST {path}", parent, SpanKind.SERVER, attributes, start_time=start)
         attributes = {**model_attributes(upstream), "gen_ai.request.model": model}
@@ -72,7 +72,7 @@ class Span:
         self._trace, self._below = spans.trace, set_span_in_context(self._inner, Context())
 
     def pass_trace(self, headers: MutableMapping[str, str]) -> None:
-        """Write the trace context into the headers of the upstream request."""
+        """Write the trace context of the inner span into the headers of the upstream request."""
         self._trace.inject(headers, self._below)
 
     def end(self, status: int, answer: UpstreamAnswer | None, error: str, about: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Operations as an agent sees them over the Model Context Protocol: contents of the protocol's lists, as JSON.
+"""Contents of the Model Context Protocol's lists, as JSON: operations as tools, and the playbook as resources.
 
-Nothing here needs the protocol's SDK, so that `mcp_opening` can list the tools before the SDK is loaded.
+This module does not import the protocol's SDK, so that `mcp_opening` can list the tools before the SDK is loaded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def listing(operation: Operation) -> dict[str, Any]:
 
 
 def allowed(roles: Collection[str]) -> list[Operation]:
-    """Return the tools of an agent with these roles. Operations on all spaces need the role `admin`."""
+    """Return the operations that an agent with these roles may call as tools. Operations on all spaces need the role
+    `admin`."""
     return [
         operation
         for operation in OPERATIONS.values()

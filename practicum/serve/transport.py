@@ -2,8 +2,8 @@
 
 One process at a time opens a store, and listens at a socket in the store's folder. Other processes send requests to
 this process. When this process ends, even by a kill, the next process with a request opens the store. A call to a
-process that has ended is sent again to the next process. This is harmless: a repeated report changes nothing, and a
-repeated note replaces the first note.
+process that has ended is sent again, to the process that opens the store next. A repeated call is harmless: a repeated
+report changes nothing, and a repeated note replaces the first note.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Unreachable(StoreError):
 
 class Transport(ABC):
     """Transport to a space, open inside `async with`. `roles` are the roles of all requests to a store; requests to a
-    service have the roles of the key. `agent` is the session of an agent that makes the requests by itself, or None."""
+    service have the roles of the key. `agent` is the name of an agent's session if an agent, not a person, decides to
+    make the requests; else None."""
 
     def __init__(self, base: str, roles: Collection[str], space: str | None, agent: str | None) -> None:
         self.roles, self.base, self.agent = frozenset(roles), base, agent
@@ -67,8 +68,8 @@ class Transport(ABC):
 
     @abstractmethod
     async def reach(self) -> None:
-        """Prepare for the first operation. Raise PracticumError if this fails: the next operation then prepares
-        again."""
+        """Prepare for the first operation. Raise PracticumError if the preparation fails; the next operation then tries
+        the preparation again."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,7 +79,7 @@ class Transport(ABC):
             await self._http.close()
 
     async def _client(self) -> aiohttp.ClientSession:
-        """Return the HTTP client. Create it if needed."""
+        """Return the HTTP client, and create the client at the first call."""
         await asyncio.to_thread(import_module, "aiohttp")
         import aiohttp
 
@@ -93,8 +94,9 @@ class Transport(ABC):
     async def _request(
         self, operation: Operation, arguments: Mapping[str, Any], session: str | None, user: str | None
     ) -> Answer:  # fmt: skip
-        """Run an operation over HTTP, and return its answer. Raise UsageError if the request is refused, here or by the
-        service, Unreachable if no process responds, and StoreError if the operation fails."""
+        """Run an operation over HTTP, and return its answer. Raise UsageError if the arguments do not fit the form, or
+        if the service refuses the request; Unreachable if no process responds; and StoreError if the operation
+        fails."""
         from practicum.core.forms import read_form
 
         form = read_form(operation.form, {name: value for name, value in arguments.items() if value is not None})
@@ -139,7 +141,8 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 
 class ServiceTransport(Transport):
-    """Transport to the service at an address. `pass_key`: send the key in `x-practicum-key`."""
+    """Transport to the service at an address. `pass_key`: send the service's key in `x-practicum-key`, because the
+    service passes the usual headers of keys on to the model server."""
 
     def __init__(
         self, address: str, space: str | None = None, key: str | None = None, *, pass_key: bool = False,
@@ -242,7 +245,8 @@ class StoreTransport(Transport):
             ) from None
 
     async def _connect(self) -> None:
-        """Wait until a process has the store open and responds. Open the store here if no other process has it."""
+        """Wait until a process has the store open and responds. Open the store in this process if no other process has
+        the store open."""
         while self._local is None:
             try:
                 _, writer = await asyncio.open_unix_connection(self._socket)
@@ -264,8 +268,8 @@ class StoreTransport(Transport):
             self._opening = None
 
     async def open(self) -> Service:
-        """Open the store in this process, and listen for other processes. Raise RunBusy if another process has it
-        open."""
+        """Open the store in this process, and listen for requests of other processes. Raise RunBusy if another process
+        has the store open."""
         await asyncio.to_thread(import_module, "practicum.serve.local")
         from practicum.serve.local import listening
         from practicum.serve.service import Service

@@ -24,7 +24,7 @@ from practicum.serve.request_checks import header_text
 from practicum.store.sums import LONGEST_NAME
 
 CONNECT = 10.0
-"""Timeout (s) of a connection attempt."""
+"""Timeout (s) of an attempt to connect to the model server."""
 
 _DROPPED = frozenset({
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
@@ -36,7 +36,7 @@ RETURNED = (
     b"content-type", b"content-encoding", b"content-disposition", b"retry-after", b"x-should-retry", b"request-id",
     b"x-request-id", b"openai-", b"x-ratelimit-", b"anthropic-",
 )  # fmt: skip
-"""Prefixes of response headers that are returned to the client."""
+"""Prefixes of the names of the headers of an upstream response that the service sends on to the client."""
 
 
 WHOLE = 2**20
@@ -50,7 +50,7 @@ MOST_ENCODINGS = 4
 """Largest number of nested encodings of a body that are decoded."""
 
 OTHER = "other"
-"""Name under which requests to unknown models are counted."""
+"""Name under which metrics count the requests to unknown models."""
 
 LISTED, LIST_BYTES, LIST_SECONDS = 1_000, 2**22, 5.0
 """Limits of the upstream's list of models: number of models, size (bytes) and timeout (s)."""
@@ -58,7 +58,7 @@ LISTED, LIST_BYTES, LIST_SECONDS = 1_000, 2**22, 5.0
 _FORM = "application/x-www-form-urlencoded"
 
 _NOT_ADDED = ("User-Agent", "Content-Type")
-"""Headers that aiohttp must not add if the client sent none."""
+"""Headers that aiohttp must not add to an upstream request if the client did not send them."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Upstream:
     _session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Open the HTTP session. Call it in the event loop that uses the session."""
+        """Open the HTTP session. Call this method in the event loop that uses the session."""
         self._base = str(URL(self.address))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
@@ -91,8 +91,8 @@ class Upstream:
     def headers(
         self, incoming: Iterable[tuple[bytes, bytes]], client_key: bool, body: bytes = b""
     ) -> CIMultiDict[str]:  # fmt: skip
-        """Return the headers of an upstream request with this body: the client's headers, without headers of the
-        connection and of practicum. They contain the upstream's key, or with `client_key` the client's own key."""
+        """Return the headers of an upstream request with this body: the client's headers (`incoming`), without headers
+        of the connection and of practicum, and with the upstream's key, or with `client_key` the client's own key."""
         headers = CIMultiDict({"Accept-Encoding": "identity"})
         for raw, value in incoming:
             name = raw.decode("latin-1")
@@ -123,7 +123,8 @@ class Upstream:
         )  # fmt: skip
 
     async def list_models(self) -> list[str]:
-        """Return the names of the server's models, at most LISTED. Empty if the server does not list them."""
+        """Return the names of the server's models, at most LISTED. Return an empty list if the server does not list its
+        models."""
         body = bytearray()
         try:
             async with (
@@ -169,8 +170,8 @@ def _is_json(body: bytes) -> bool:
 
 
 def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
-    """Return the body of a response without its content encoding, as far as it has been received. None: the encoding is
-    not gzip or deflate, the body is damaged, or it has more than `most` bytes."""
+    """Return the received part of a response's body, without its content encoding. None if the encoding is not gzip or
+    deflate, if the body is damaged, or if the decoded body has more than `most` bytes."""
     names = [name.strip().lower() for name in encoding.split(",")]
     if len(names) > MOST_ENCODINGS:
         return None
@@ -179,7 +180,7 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
             if name in ("gzip", "x-gzip"):
                 body = _inflated(body, most, zlib.MAX_WBITS | 16)
             elif name == "deflate":
-                # With a zlib header, as the standard requires, or without a header, as some servers send the body.
+                # The body begins with a zlib header, as the standard requires, or has no header, as from some servers.
                 begins = body[:1] and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
                 body = _inflated(body, most, zlib.MAX_WBITS if begins else -zlib.MAX_WBITS)
             elif name not in ("", "identity"):
@@ -205,7 +206,7 @@ def _inflated(body: bytes, most: int, bits: int) -> bytes:
 def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | None = None) -> Upstream:
     """Return the model server that a name selects: a provider's model, an OpenAI-compatible address with or without the
     name of a model, or a model on this machine, which is started. `output_tokens` is the default limit of answers of a
-    model on this machine (None: LOCAL_OUTPUT).
+    model on this machine; None means LOCAL_OUTPUT.
 
     Raises UsageError or ModelError if the name, the key or the model is invalid.
     """

@@ -39,12 +39,12 @@ class Watcher:
     _kinds: np.ndarray | None = None
 
     def outcome(self, score: float) -> Alarm | None:
-        """Add the score of a request. Return an alarm if the mean score has fallen."""
+        """Add the score of a request. Return an alarm if the mean score of the requests has fallen, else None."""
         return self._take("outcomes", score, "outcomes got worse")
 
     def request(self, vector: np.ndarray, best: float | None) -> list[Alarm]:
-        """Add the vector of a request, and the similarity of the best entry for it (None: no entry was looked up).
-        Return an alarm for each stream of values whose mean has fallen."""
+        """Add the vector of a request, and `best`, the similarity of the request to its best entry (None: no entry was
+        looked up). Return an alarm for each kind of drift that was detected."""
         alarms = [] if best is None else [self._take("retrieval", best, "the best entries match requests less well")]
         if self._kinds is None:
             self._first.append(vector)

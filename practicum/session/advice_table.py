@@ -1,7 +1,8 @@
 """Table of `practicum bench advise`: a method for each kind of task and model, and the number of calls of each method.
 
-To change the advice, edit a row of `ADVICE`. For a kind of task and model, the first row whose `when` is true is used.
-`measured` links to the measurement that supports the reason; a row without a link is a judgement.
+To change the advice, edit a row of `ADVICE`. Of the rows with the kind of the tasks and the kind of the model, the
+first row whose `when` is true is used. `measured` links to the measurement that supports the reason; a row without a
+link is a judgement.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ from learning, or a judge as scorer; tools: an agent with tools.
 """
 
 ModelKind = Literal["tiny", "small", "capable"]
-"""Kind of the model. tiny: the 135M model `local`; small: another model with profile small; capable: profile full."""
+"""Kind of the model. tiny: the 135M model `local`; small: any other model with the profile small; capable: any model
+with the profile full."""
 
 When = Literal["few", "similar", "any"]
-"""Condition of a row. few: fewer than `FEW` tasks; similar: a task usually has the same target as the tasks nearest to
-it (see `SIMILAR`); any: always."""
+"""Condition of a row. few: fewer than `FEW` training tasks; similar: a task usually has the same target as the tasks
+nearest to it (see `SIMILAR`); any: always."""
 
 FEW = 20
-"""Number of tasks below which nearest tasks and rules are unreliable."""
+"""With fewer training tasks than this number, guesses from the nearest tasks and learned rules are unreliable."""
 
 SIMILAR = 0.75
-"""Always guessing the most frequent target makes some errors. Tasks count as similar if guessing from the nearest tasks
-avoids at least this share of these errors."""
+"""Tasks count as similar if guesses from the nearest tasks avoid at least this share of the errors that are made by
+always guessing the most frequent target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Advice: a method, the settings that differ from its defaults, and the reason."""
+    """Row of the table: the kinds and the condition (`when`) that the row applies to, and the advice. The advice is a
+    method, the settings that differ from the method's defaults, and the reason."""
 
     tasks: TaskKind
     model: ModelKind
@@ -59,12 +62,12 @@ BATCH: Mapping[str, Any] = {"batch": 8}
 ADVICE = (
     Row("choices", "tiny", "any", "episodes", TINY,
         "a 135M model cannot follow a rule, but it can continue a conversation: with three solved tasks as earlier "
-        "turns the demo goes from 12.5% to 96.9%", DEMO),
+        "turns, the score of the demo rises from 12.5% to 96.9%", DEMO),
     Row("choices", "small", "few", "episodes", SMALL,
         "few tasks teach few rules, while solved tasks help from the first one on"),
     Row("choices", "small", "similar", "episodes", SMALL,
-        "similar tasks have the same answer, and the nearest solved ones are shown: bank messages went from 10.4% to "
-        "87.5% without a call to learn", BEDS),
+        "similar tasks have the same answer, and the nearest solved tasks are shown: the score on bank messages rose "
+        "from 10.4% to 87.5%, without a model call for learning", BEDS),
     Row("choices", "small", "any", "ace", {},
         "similar tasks often have different answers (thresholds, exceptions), and rules hold where similar tasks "
         "mislead: on 48 requests under access rules written by others, a 1.5B model scored 67% to 73% with ace, 58% "
@@ -77,7 +80,7 @@ ADVICE = (
         "similar tasks often have different answers, and a capable model writes rules that hold where similar tasks "
         "mislead"),
     Row("answers", "tiny", "any", "episodes", TINY,
-        "a 135M model cannot follow a rule, but solved tasks show it the form of an answer"),
+        "a 135M model cannot follow a rule, but solved tasks show the model the form of an answer"),
     Row("answers", "small", "any", "episodes", SMALL,
         "a small model's rules rarely help with open answers (ace learned nothing on Formula and FiNER), while solved "
         "tasks show the form and the method"),
@@ -86,20 +89,22 @@ ADVICE = (
     Row("answers", "capable", "similar", "episodes", BATCH,
         "similar tasks have the same answer, so solved tasks are enough"),
     Row("answers", "capable", "any", "ace", {},
-        "answers differ from task to task; the way to an answer is what transfers, and ace stores it in a playbook"),
+        "answers differ from task to task, but strategies transfer to other tasks, and ace stores strategies in a "
+        "playbook"),
     Row("text", "tiny", "any", "none", {},
         "no method helps: a 135M model neither follows lessons nor judges a text; name a larger model"),
     Row("text", "small", "any", "episodes", SMALL,
-        "successful answers are shown with similar tasks; a small model's advice on free text is too vague"),
+        "successful answers are shown to the model with similar new tasks; a small model's advice on free text is too "
+        "vague"),
     Row("text", "capable", "any", "reasoning_bank", {},
-        "strategies are extracted from successes and failures, as the scorer or a judge labels them"),
+        "strategies are extracted from attempts that the scorer or a judge labels as successes or failures"),
     Row("tools", "tiny", "any", "none", {},
         "no method helps: a 135M model does not call tools reliably; name a larger model"),
     Row("tools", "small", "any", "unified", {},
         "solved tasks are shown with their calls, and an unsolved task is attempted once more with feedback on the "
-        "error: on single calls of WorkBench a 1.5B model went from 0% to 58%", WORKBENCH),
+        "error: on single calls of WorkBench the score of a 1.5B model rose from 0% to 58%", WORKBENCH),
     Row("tools", "capable", "any", "reasoning_bank", {},
-        "failures teach too, and memories describe how to approach a task rather than its answer"),
+        "the method learns from failures too, and a memory describes an approach to tasks rather than one answer"),
 )  # fmt: skip
 """Advice by kind of task and model; the first row that applies is used."""
 

@@ -38,7 +38,7 @@ from practicum.tasks.load import MAX_CHOICE, choices_from
 from practicum.tasks.scoring.registry import JUDGED
 
 NAME = "NAME"
-"""Placeholder for a model that was not named."""
+"""Placeholder for the name of a model, if the caller names no model."""
 
 MAX_COMPARED = 500
 """Maximum number of tasks that are compared with each other."""
@@ -47,14 +47,17 @@ NEAREST = 4
 """Number of nearest tasks whose most frequent target is the guess for a task."""
 
 FRAME, TURN, TOOLS = 40, 8, 1500
-"""Assumed numbers of tokens: fixed text of a prompt; fixed text around a turn; tools with their results, in a call."""
+"""Assumed numbers of tokens: the fixed text of a prompt; the fixed text around a solved task that is shown as a turn;
+the descriptions and results of tools in one model call."""
 
 ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
-"""Tokens of the entries that one task adds, by profile, and the maximum for all entries in a prompt. The number for
-`small` is measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The number for `full` is assumed."""
+"""Number of tokens that learning from one task adds to the context, by profile; and maximum number of tokens of all
+entries in a prompt. The number for the profile small is measured: 60 tasks together added 243 to 371 tokens
+(docs/results.md). The number for the profile full is assumed."""
 
 THOUGHT = 1000
-"""Assumed tokens of the prompt of a reflection or a similar call, without the task."""
+"""Assumed number of tokens of the prompt of a call that learns (such as a reflection), without the task, the answer and
+the rules in the prompt."""
 
 WRITTEN = {"full": 400, "small": 60}
 """Assumed tokens of a reflection, of an answer of unknown length, or of reasoning before an answer, by profile."""
@@ -62,10 +65,11 @@ WRITTEN = {"full": 400, "small": 60}
 
 @dataclass(frozen=True, slots=True)
 class NeighbourAgreement:
-    """Agreement between the targets of tasks and of their nearest tasks.
+    """Agreement between the targets of tasks and the targets of the tasks nearest to them.
 
-    `tasks` is the number of compared tasks. `nearest` is the share of them whose target is the most frequent target of
-    their four nearest tasks. `frequent` is the share of them whose target is the most frequent target of all tasks.
+    `tasks` is the number of compared tasks. `nearest` is the share of compared tasks whose target equals the most
+    frequent target of the task's four nearest tasks. `frequent` is the share of compared tasks that have the most
+    frequent target of all compared tasks.
     """
 
     tasks: int
@@ -82,8 +86,9 @@ class NeighbourAgreement:
 class Advice:
     """Advice for tasks, a model and a budget.
 
-    `options` are keywords of `learn` to add to the caller's keywords; `learning` and `evaluation` are estimates of the
-    usage; `roles` are the roles whose models the run calls.
+    `options` are keywords of `learn` to add to the caller's keywords; `learning` and `evaluation` are the estimated
+    usages of learning and of one evaluation; `roles` are the roles whose models the run calls. `alike` is None if the
+    targets of the tasks were not compared.
     """
 
     tasks: TaskKind
@@ -117,7 +122,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     """Return advice for training tasks and held-out tasks.
 
     `values` are fields of `Config` without method and settings. Raises UsageError or TaskFileError if `learn` would
-    refuse the values before its first model call.
+    refuse the tasks or the values before its first model call.
     """
     splits, notes = Splits(tuple(tasks), test=tuple(test)), list[str]()
     config = with_defaults(config_from(values), Parts())
@@ -150,10 +155,11 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     setup = plan_run(row, values, splits)
     whole, refused = fits(setup, len(tasks)), refusal(setup)
     if (not whole or refused) and row.method not in ("none", "episodes"):
-        notes.append(f"{row.method} is over the budget: {price_text(*estimate(setup, len(tasks)))}")
+        notes.append(f"{row.method} would exceed the budget: {price_text(*estimate(setup, len(tasks)))}")
         doubt = "" if neighbours is None or neighbours.similar else ", although similar tasks often differ in answer"
         row = replace(row, method=CHEAPER[0], settings=CHEAPER[1], measured="", reason=(
-            f"it is the cheapest method for these tasks{doubt}; with a higher budget, {row.method}: {row.reason}"
+            f"{CHEAPER[0]} is the cheapest method for these tasks{doubt}; with a higher budget, use {row.method}: "
+            f"{row.reason}"
         ))  # fmt: skip
         setup = plan_run(row, values, splits)
         whole, refused = fits(setup, len(tasks)), refusal(setup)
@@ -181,7 +187,8 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
 
 
 def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
-    """Return the distinct targets as choices, or () if choices were passed or if the answers of the tasks are open."""
+    """Return the distinct targets of the training tasks as choices. Return () if the caller passed choices, or if an
+    answer is not a choice among few targets."""
     excluded = config.choices or config.uses_tools or not config.labels or config.scorer not in ("exact", "choice")
     if excluded or any(task.target is None for task in splits.train):
         return ()
@@ -192,8 +199,8 @@ def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
 
 
 def _check(splits: Splits, config: Config) -> None:
-    """Refuse an unknown scorer, role or model; tasks without targets if the scorer needs targets; and a limit in USD if
-    the price of a model is unknown."""
+    """Refuse an unknown scorer, role or model; two models for one role; tasks without targets if the scorer needs
+    targets; and a limit in USD if the price of a model is unknown."""
     if unknown := [role for role in config.roles if role not in ROLES]:
         raise UsageError(
             "role.unknown",
@@ -240,7 +247,7 @@ def _kind_of_tasks(tasks: Sequence[Task], config: Config) -> TaskKind:
 
 
 def _kind_of_model(config: Config) -> ModelKind:
-    """Return the kind of the model that attempts the tasks, by the run's profile."""
+    """Return the kind of the model that attempts the tasks: tiny for `local`, otherwise by the run's profile."""
     if _by_role(config).get("agent", config.model) == "local":
         return "tiny"
     return "small" if config.profile == "small" else "capable"
@@ -252,8 +259,8 @@ def _by_role(config: Config) -> dict[str, str]:
 
 
 async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
-    """Compare each task of a seeded sample (at most MAX_COMPARED tasks) with the nearest other tasks of the sample. All
-    tasks need targets."""
+    """Compare the target of each task in a seeded sample (at most MAX_COMPARED tasks) with the targets of the nearest
+    other tasks in the sample. All tasks need targets."""
     sample = list(tasks) if len(tasks) <= MAX_COMPARED else Random(0).sample(list(tasks), MAX_COMPARED)
     targets = {task.id: str(task.target) for task in sample}
     context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in sample)
@@ -268,7 +275,7 @@ async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> Neigh
 
 
 def plan_run(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
-    """Return the setup of the run that a row advises, after the same checks as in `learn`. Models of roles that the run
+    """Return the setup of the run that a row advises, after the checks that `learn` makes. Models of roles that the run
     does not call are left out."""
     configured = {**values, "method": row.method, "settings": dict(row.settings)}
     config = with_defaults(config_from(configured), Parts())
@@ -277,7 +284,7 @@ def plan_run(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
 
 
 def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
-    """Estimate the usage of learning from n tasks, and of one evaluation of the test tasks afterwards.
+    """Estimate the usage of learning from n tasks, and of one evaluation of the test tasks after learning.
 
     No prefix cache is assumed. More tasks never give a lower estimate.
     """
@@ -318,14 +325,15 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
 
 
 def fits(setup: Setup, n: int) -> bool:
-    """Return whether learning from n tasks and the evaluation are expected to stay within the limits of the run."""
+    """Return whether learning from n tasks and the evaluation together are expected to stay within the limits of the
+    run."""
     learning, evaluation = estimate(setup, n)
     return Budget(setup.config.limits).exceeded_by(Need.of(learning + evaluation)) is None
 
 
 @dataclass
 class _Priced(ScriptedClient):
-    """Client of a model that is not opened. It only computes the cost of calls."""
+    """Client that only computes the cost of a model's calls; the model is not opened."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
 
@@ -334,9 +342,9 @@ class _Priced(ScriptedClient):
 
 
 def refusal(setup: Setup) -> str:
-    """Return the reason why `learn` would refuse the limits of the run, or "".
+    """Return the reason why `learn` would refuse the limits of the run, or "" if `learn` would accept the limits.
 
-    The limits must cover the highest cost of a step and of the evaluation.
+    The limits must cover the highest possible cost of one step and of the final evaluation.
     """
     config = setup.config
 

@@ -1,8 +1,8 @@
 """Changes to a run after its end: edits by hand, lessons from a query, or another embedder.
 
-Each change is one transaction. A change of entries adds a version, so that `diff`, `forget` and `rollback` treat it
-like any other version. A later resume begins a new leg (see `session.legs`), because the contexts no longer follow from
-the journal.
+Each change is one transaction. A change of entries adds a version, so that `diff`, `forget` and `rollback` treat the
+change like any other version. After such a change, a resume begins a new leg (a part of the run with its own start, see
+`session.legs`), because the journal no longer leads to the run's last version.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def writing(run: Path | Store, wait: float = 0.0) -> AsyncIterator[Store]:
     """Open a run for writing. `run` is the folder of the run, or a store of the run that is open for reading.
 
     Writers of this process, in any thread, take turns. Waits up to `wait` seconds for a writer in another process.
-    Raises RunBusy if that process is still writing then.
+    Raises RunBusy if that writer has not finished after `wait` seconds.
     """
     queue, me = _QUEUES[_real(run)], object()
     queue.append(me)
@@ -86,12 +86,12 @@ def _real(run: Path | Store) -> Path:
 
 async def _opened(run: Path | Store, my_turn: Callable[[], bool], wait: float) -> Store:
     until: float | None = None
-    # Polled, because the previous writer may be in another thread, and so in another event loop.
+    # The queue is polled, because the previous writer may be in another thread, and so in another event loop.
     while True:
         if my_turn():
             until = time.monotonic() + wait if until is None else until
-            # In a thread, because opening waits for the lock. If this task is cancelled during the wait, the run is
-            # closed again, even if the event loop ends before the thread does.
+            # Opened in a thread, because opening waits for the lock. If this task is cancelled during the wait, the run
+            # that the thread opens is closed again, even if the event loop ends before the thread does.
             thread = ThreadPoolExecutor(1, "practicum-open")
             opening = thread.submit(run.leased if isinstance(run, Store) else partial(Store.open, run))
             thread.shutdown(wait=False)
@@ -127,15 +127,15 @@ def require_ended(store: Store) -> None:
 def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
     """Roll a served space back to its live version, if a later version was dropped or taken back.
 
-    Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary, and, unless
-    `on_untried` is set, while the last version waits for a canary.
+    After the rollback, edits by hand apply to the version that agents see. Raises Conflict while a version is in a
+    canary, and, unless `on_untried` is set, while the last version waits for a canary.
     """
     live = read_names(store).get(LIVE)
     if (tried := under_way(store)) is not None:
         raise Conflict(
             "rollout.pending",
-            f"version {tried.version} is in a canary: make this version live, or take it back, before you change the "
-            "playbook",
+            f"version {tried.version} is in a canary: make this version live, or take this version back, before you "
+            "change the playbook",
         )
     last = _largest(store, schema.versions.c.version)
     if live is None or live == last:
@@ -151,7 +151,8 @@ def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
 
 
 def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: bool = False) -> ApplyResult:
-    """Apply edits made by hand to the last version; a served space shows the new version at once.
+    """Apply edits made by hand to the last version, and store the result as a new version. `edits` returns the edits
+    for the last version. A served space shows the new version at once.
 
     Raises UsageError for a run that can still be resumed, and Conflict as `restore_live_version` does.
     """
@@ -170,8 +171,8 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: 
 
 
 def show_by_hand(at: Transaction, version: int, reason: str) -> None:
-    """Make a version that a person made live, for all sessions of a served space. No session stays on an earlier
-    version."""
+    """Make a version live for all sessions of a served space, because a person created the version by hand. No session
+    stays on an earlier version."""
     if show_at_once(at, version, reason):
         at.put(schema.names, {"name": EDITED, "version": version})
 
@@ -179,8 +180,8 @@ def show_by_hand(at: Transaction, version: int, reason: str) -> None:
 def show_at_once(at: Transaction, version: int, reason: str = "") -> bool:
     """Make a version of a served space live for all requests. Return whether the space is served.
 
-    With a `reason`, a person made the version. The rollout is then recorded, so that the version is not tried again
-    after a rollback.
+    A `reason` means that a person created the version. The rollout is then recorded, so that no canary tries the
+    version after a rollback.
     """
     n = schema.names
     if (live := at.first(at.select(n.c.version).where(n.c.name == LIVE))) is None:
@@ -193,17 +194,17 @@ def show_at_once(at: Transaction, version: int, reason: str = "") -> bool:
 
 
 def add_version(at: Transaction, before: Context, after: Context, applied: Sequence[Applied], state: str) -> None:
-    """Add a version to a run that is not learning, and set the run's state."""
+    """Add a version to a run that is not learning, and set the run's learning state to `state`."""
     at.put(schema.versions, _version_row(before, after, _largest(at, schema.versions.c.step), applied))
     change_run(at, learning=state)
 
 
 def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
-    """Make an earlier version the last version again, as a new version. Return the number of the new version.
+    """Add a new version with the context of the earlier version `version`. Return the number of the new version.
 
     A served space shows the new version at once. With `by_hand`, a person asked for the rollback: a version in a canary
-    is taken back. Without `by_hand`, `version` is live already, and a later version was dropped or taken back. Raises
-    UsageError for an unknown version.
+    is taken back. Without `by_hand`, `version` is the live version, and a later version was dropped or taken back.
+    Raises UsageError for an unknown version.
     """
     table = schema.versions
     columns = store.select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
@@ -227,7 +228,7 @@ def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
 
 
 def next_step(store: Store) -> int:
-    """Return the number of a step to add to a run."""
+    """Return the number of the next step to add to a run: one more than the last step of the run."""
     return 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
 
 
@@ -243,7 +244,7 @@ def task_id(store: Store, step: int) -> str:
 def add_steps(
     at: Transaction, tasks: Sequence[Task], before: Context, reports: Sequence[StepReport], seconds: float
 ) -> None:
-    """Add steps on these tasks to a run that has ended.
+    """Add finished steps, and the tasks of these steps, to a run that has ended.
 
     The steps began with the context `before` and took `seconds`.
     """
@@ -263,8 +264,8 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
 
     `context` is the last version of the run.
     """
-    # In an untrusted run, entries are marked as foreign on reading. They differ from the stored versions, so no
-    # snapshot is saved.
+    # In an untrusted run, entries are marked as foreign on reading. The marked entries differ from the stored versions,
+    # so no snapshot is saved.
     if store.trusted and snapshot_due(store):
         # The index is written first, so that a snapshot never refers to a missing index.
         indexed = await retriever.save(context) if retriever.vectors.folder == store.files else 0
@@ -274,10 +275,10 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
     """Embed the entries of a run's last version with another embedder, or with a changed embedder of the same name.
 
-    From then on the run uses the new embedder. Returns the number of embedded texts.
+    After the change the run uses the new embedder. Returns the number of embedded texts.
 
     All texts are embedded before anything changes. An unfinished run whose method retrieves entries cannot be resumed
-    after the change, because its journal depends on the old vectors.
+    after the change, because the run's journal depends on the old vectors.
     """
     config, _ = read_config(store)
     own = is_own(store, config)

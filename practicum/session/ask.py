@@ -34,8 +34,8 @@ from practicum.store.database import Store
 
 @dataclass(frozen=True)
 class Learned:
-    """Lessons from a query: the number of the added step, the context after the step, the applied edits, and the number
-    of refused edits."""
+    """Result of learning from a query: the number of the added step, the context after the step, the applied edits, and
+    the number of refused edits."""
 
     step: int
     context: Context
@@ -53,8 +53,9 @@ class Answered:
     """Answer to a query, with its attempt and cost.
 
     `context` is the context of the attempt; `corrections` are the ids of the corrections and notes that were shown with
-    the context. `hits` is the number of results that were read from the journal of an interrupted query. `trouble` is
-    the reason why learning from the query failed, or "".
+    the context. `hits` is the number of call results that were read from the journal, because an earlier call with the
+    same query stored these results before it was interrupted. `trouble` is the reason why learning from the query
+    failed, or "".
     """
 
     attempt: Attempt
@@ -71,7 +72,7 @@ class Answered:
         return f"<Answered {one_line(self.text)!r}: {'; '.join(f'{name} {value}' for name, value in facts)}>"
 
     def _repr_html_(self) -> str:
-        """Return the answer and its entries as HTML, for notebooks."""
+        """Return the answer, and the entries that were retrieved or cited, as HTML for notebooks."""
         used = {entry.id for entry in self.used}
         near = {match.entry.id: f"{match.similarity:.2f}" for match in self.retrieved}
         entries = {entry.id: entry for entry in (*self.used, *(match.entry for match in self.retrieved))}
@@ -122,7 +123,8 @@ class Answered:
         }
 
     def _entry(self, id: str) -> Entry | None:
-        """Return the entry with this id: from the context of the attempt, or else from the context after the step."""
+        """Return the entry with this id: from the context of the attempt, or else from the context after learning.
+        Return None if neither context has the entry."""
         entry = self.context.get(id)
         return entry if entry is not None or self.learned is None else self.learned.context.get(id)
 
@@ -132,7 +134,7 @@ async def answer_query(
 ) -> Answered:
     """Answer a query with the method's `act`, as in evaluation, but without a score.
 
-    `corrections` are the ids of the corrections that the agent's view also shows.
+    `corrections` are the ids of the corrections that the agent's view shows in addition to the context.
     """
     task = Task("query", query)
     at = Run(state, "query", (f"task:{task.id}",), teaches=False)
@@ -150,7 +152,7 @@ async def learn_query(
 ) -> Answered:  # fmt: skip
     """Answer a query and learn from the query, as one more step of a run that has ended.
 
-    `complete` adds the corrections to the agent's view; `corrections` are their ids.
+    `complete` adds corrections to the agent's view; `corrections` are the ids of these corrections.
     """
     require_ended(store)
     restore_live_version(store)

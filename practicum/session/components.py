@@ -1,4 +1,5 @@
-"""Construction of a run's objects from the names in its configuration; Python callers may pass objects instead."""
+"""Construction of a run's objects from the names in the run's configuration; Python callers may pass objects in place
+of names."""
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ class Parts:
     `method` is a Method. `agent` is any callable `(input, context) -> answer`. `tools` is the object that the agent
     with tools acts on (see `agents.environment`). `scorer` is any callable `(task, answer) -> float | bool | Score`; a
     third parameter named `trace` receives the trace of the attempt. `clients` are clients of models by role: the client
-    of "agent" serves every role without a client, and "agent:NAME" is an agent of a network. `approve` decides on calls
-    that `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes received and the total
-    while the local model is downloaded.
+    of "agent" serves every role without a client, and the key "agent:NAME" is for the agent NAME of a network.
+    `approve` decides on the tool calls that need approval with `guard_tools="ask"` (see `agents.guard`). `progress` is
+    called during the download of the local model, with the number of bytes received and the total number of bytes.
     """
 
     method: Method | None = None
@@ -77,8 +78,8 @@ def make_settings(config: Config) -> GateSettings:
 
 
 def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:
-    """Return the configured method. With the setting `gate`, the method tests each delta on the validation tasks. With
-    `from_traces`, the method learns from stored attempts."""
+    """Return the configured method. If the setting `gate` is on, the method tests each delta on the validation tasks.
+    If the configuration has `from_traces`, the method learns from stored attempts."""
     if parts.method is None and config.method.startswith(PYTHON):
         raise _missing_object("method", config.method, "NAME")
     method = parts.method or methods.build(config.method, settings)
@@ -144,6 +145,6 @@ def make_agent(config: Config, parts: Parts) -> Agent:
 def _missing_object(part: str, name: str, form: str, option: str = "") -> UsageError:
     return UsageError(
         "run.needs_objects",
-        f"the {part} of this run was the Python object {name.removeprefix(PYTHON)}: continue from Python with "
-        f"Parts({part}=...), or start a new run with --{option or f'{part} '}{form}",
+        f"the {part} of this run was the Python object {name.removeprefix(PYTHON)}: continue the run from "
+        f"Python with Parts({part}=...), or start a new run with --{option or f'{part} '}{form}",
     )

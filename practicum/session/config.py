@@ -55,11 +55,13 @@ def _read_kinds(value: Any) -> Any:
 
 
 OUTPUT_TOKENS: Mapping[Profile, int] = {"full": 4096, "small": 1024}
-"""Maximum tokens of an answer by profile: a small model that does not stop should be cut off early."""
+"""Maximum number of tokens of an answer, by profile. The number for small is lower, so that a small model that does not
+stop is cut off early."""
 
 
 class Config(BaseModel):
-    """Configuration of a run, stored with it. `method` is the method's name and `settings` are its settings."""
+    """Configuration of a run, which is stored with the run. `method` is the method's name and `settings` are its
+    settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,7 +74,7 @@ class Config(BaseModel):
         option="--set", metavar="NAME=VALUE", typed=list[str],
     )] = Field(default_factory=dict)
     model: Annotated[str | None, Setting(
-        "Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local "
+        "Model of all roles without a model in `roles`: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local "
         "or local:PATH.", Panel.MODEL, resume=Resume.NO_ANSWER, first=True,
         note="Default: the variable PRACTICUM_MODEL.",
     )] = None
@@ -88,8 +90,8 @@ class Config(BaseModel):
     sections: Annotated[dict[str, str], BeforeValidator(_read_sections), Setting(
         "Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names.", Panel.METHOD,
         accepts=Mapping[str, str] | Sequence[str], inert=True, use="learning",
-        note="On the command line a file of such lines, or a,b,c. Empty: the sections of the context that the "
-        "run starts with, and a general set; in the profile small, only the section `rules`.",
+        note="On the command line a file with such lines, or a,b,c. If empty: in the profile full, the sections of the "
+        "context that the run starts with, and a general set; in the profile small, only the section `rules`.",
     )] = Field(default_factory=dict)
     agent: Annotated[str, Setting(
         "Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in.", Panel.MODEL,
@@ -191,14 +193,14 @@ class Config(BaseModel):
     )] = ModelOptions()
     window: Annotated[int | None, Setting(
         "Size (tokens) of the model's context window.", Panel.MODEL, unit="tokens", resume=Resume.LATER,
-        inert=True, note="None: 8,192 for models in this process, and the published window for others.",
+        inert=True, note="None: 8,192 for models in this process, and the published window for other models.",
     )] = Field(default=None, ge=256)
     prices: Annotated[dict[str, Price], BeforeValidator(read_prices), Setting(
         "Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model.", Panel.MODEL,
         option="--price", metavar="in=X,out=X", accepts=PricesArgument, typed=list[str], unit="USD", resume=Resume.FREE,
         inert=True,
-        note="For models that genai-prices does not list. In Python also a mapping by model name; the key * is for "
-        "every model without a price.",
+        note="For models that genai-prices does not list. In Python also a mapping by model name; the price of the "
+        "key * applies to every model without another price.",
     )] = Field(default_factory=dict)
     embedder: Annotated[str, Setting(
         "Embedder: wordllama, granite, or an embedder of pydantic-ai (openai:text-embedding-3-small).", Panel.MODEL,
@@ -219,7 +221,8 @@ class Config(BaseModel):
         Panel.TASKS, metavar="KINDS", accepts=Sequence[Kind] | str, inert=True,
     )] = ()
     redact_map: Annotated[str | None, Setting(
-        "File, outside the run, that stores the redacted values; tools and programs then receive the real values.",
+        "File, outside the run's folder, that stores the redacted values, so that tools and programs receive the real "
+        "values.",
         Panel.TASKS, metavar="FILE",
     )] = None
     nonce: Annotated[str, Setting(
@@ -272,12 +275,13 @@ class Config(BaseModel):
 
     @property
     def executing(self) -> dict[str, Any]:
-        """Settings that decide what the run executes and which servers it calls, as plain values, except defaults."""
+        """Settings that decide what the run executes and which servers the run calls, as plain values; settings at
+        their default are left out."""
         return self.model_dump(mode="json", include={*EXECUTING}, exclude_defaults=True)
 
     @property
     def models(self) -> str:
-        """Models of the run as text: the common model, or else the model of each role."""
+        """Models of the run as text: the name in `model`, or else the model of each role in `roles`."""
         return self.model or ", ".join(f"{name} ({role})" for role, name in self.roles.items()) or "none"
 
     @property
@@ -291,7 +295,8 @@ class Config(BaseModel):
         return servers((self.model, *self.roles.values()))
 
     def model_of(self, role: str) -> str:
-        """Return the name of the model of a role. Raises UsageError if no model is named for it."""
+        """Return the name of the model of a role. Raises UsageError if the configuration names no model for the
+        role."""
         name = self.roles.get(role, self.model)
         if name is None:
             raise UsageError(
@@ -318,7 +323,7 @@ SETTINGS = settings_of(Config)
 
 
 def used_by(*uses: Use) -> tuple[str, ...]:
-    """Return the names of the settings with these uses."""
+    """Return the names of the settings that have one of these uses."""
     return tuple(name for name, field in SETTINGS.items() if field.setting.use in uses)
 
 
@@ -326,14 +331,16 @@ ARGUMENTS = ("method", "settings")
 """Settings that are arguments of `learn` and similar functions, and therefore not keywords of `RunOptions`."""
 
 RESUMABLE = tuple(name for name, field in SETTINGS.items() if field.setting.resume is not Resume.NEVER)
-"""Settings that a resume may change, some under a condition."""
+"""Settings that a resume may change, some of them only under a condition."""
 
 FREE = {name for name, field in SETTINGS.items() if field.setting.resume is Resume.FREE}
-"""Settings that no result depends on: they may change when the same evaluation or query is repeated."""
+"""Settings that no result depends on. These settings may change when an interrupted evaluation or query is
+continued."""
 
 EXECUTING = tuple(name for name, field in SETTINGS.items() if not field.setting.inert)
-"""Settings that are ignored in an untrusted run from another machine. An installation recognizes its own runs by a
-mark, which is computed from these settings."""
+"""Settings that decide what a run executes and which servers the run calls. In a run from another machine, the caller
+must replace these settings or trust the run. An installation recognizes its own runs by a mark, which is computed from
+these settings."""
 
 CLASHES: tuple[Clash, ...] = (
     Clash(
@@ -367,12 +374,14 @@ CLASHES: tuple[Clash, ...] = (
         tuple(name for name in used_by("cluster") if name != "engine"), code="settings.unused",
     ),
 )  # fmt: skip
-"""Settings of a run that exclude each other or have no effect, independent of its tasks and its method."""
+"""Combinations of settings that are refused, because the settings exclude each other or one setting has no effect. The
+checks do not depend on the run's tasks and method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Tasks of a run. Training tasks that are stored are read on use."""
+    """Tasks of a run, by split. If the training tasks are stored in the run, `train` reads a task from the store when
+    the task is used."""
 
     train: Sequence[Task] = ()
     val: tuple[Task, ...] = ()
@@ -442,6 +451,7 @@ def config_from(values: Mapping[str, Any]) -> Config:
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:
-    """Return the prices of these models, and the price `*` for every model without a price."""
+    """Return the prices of `model` and of the models of `roles`, and the price with the key `*`, which applies to every
+    model without another price."""
     names = (UNLISTED, model, *roles.values())
     return {name: price for name, price in prices.items() if name in names}

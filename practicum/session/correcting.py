@@ -1,4 +1,4 @@
-"""Writing of reports and notes with the corrections that follow from them, for the service and for programs.
+"""Writing of reports, of the corrections that follow from reports, and of notes, for the service and for programs.
 
 A question asked by an end user has the user's trust level, and so has a report in a user's name. Tool results and
 documents attached by a client may have any author. A text that is shown or learned has the lowest trust of the texts
@@ -55,21 +55,22 @@ STATES = (LIVE, WAITING, REPLACED, REJECTED)
 """The states of a correction or a note."""
 
 HELD_OUT = 0.2
-"""Share of the outcomes with a right answer that the replay gate uses. Learning does not use these outcomes."""
+"""Of the outcomes with a right answer, the share that is held out: the replay gate uses these outcomes, and learning
+does not."""
 
 
 def effect(holds: bool) -> Effect:
-    """Return the effect of a new correction or note. With `holds`, the correction or note needs no review."""
+    """Return the effect of a new correction or note, which takes effect without review if `holds` is true."""
     return "in effect" if holds else "waits for review"
 
 
 @dataclass(frozen=True)
 class Corrector:
-    """Writer of reports, notes and decisions to a space; `corrections` are the space's corrections in effect, in
+    """Writer of reports, notes and decisions to a space; `corrections` are the space's corrections in effect, held in
     memory.
 
-    `reviewed`: corrections and notes wait for review, except the operator's own. `held_out` is the share of the
-    outcomes with a right answer that the replay gate of a service uses, and learning does not.
+    If `reviewed`, all corrections and notes except the operator's own wait for review. Of the outcomes with a right
+    answer, the share `held_out` is used by the replay gate of a service and not by learning.
     """
 
     store: Store
@@ -82,11 +83,13 @@ class Corrector:
         self, interaction: Interaction, question: str, report: Report, trust: Trust, *, screened: bool = False,
         extra: Mapping[str, Any] | None = None,
     ) -> Outcome:  # fmt: skip
-        """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
+        """Write a report on an interaction in which `question` was asked. `trust` names the reporter: "own" for the
+        operator, "user" for an end user.
 
         A right answer or a comment creates a correction that replaces the reporter's earlier correction of the
-        interaction; a score of 1 withdraws that earlier correction. `screened`: a flagged correction waits for review,
-        even if the operator reports it. Raises Unknown for an interaction that was forgotten.
+        interaction; a score of 1 withdraws that earlier correction. If `screened`, a correction with flags (see
+        `core.screen`) waits for review, even if the operator reports the correction. Raises Unknown for an interaction
+        that was forgotten.
         """
         draft = Correction(
             0, interaction.query, report.target or "", report.comment or "",
@@ -138,8 +141,8 @@ class Corrector:
     ) -> tuple[Correction, Effect]:  # fmt: skip
         """Write a note. Return the note and its effect.
 
-        In a space that requires reviews, the note of a `user` waits for review. `screened`: a flagged note also waits,
-        even if the operator writes it.
+        In a space that requires reviews, the note of a `user` waits for review. If `screened`, a note with flags (see
+        `core.screen`) waits for review too, even if the operator writes the note.
         """
         draft = Correction(0, about, comment=text, trust=trust_of(user), note=True, user=user)
         holds = self._holds(draft, screened or user is not None)
@@ -156,14 +159,14 @@ class Corrector:
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
         """Approve or reject a correction or a note that waits for review, or reject a correction or a note in effect.
 
-        Raises Unknown for an unknown number, and Conflict if the correction was decided before.
+        Raises Unknown for an unknown number, and Conflict if a decision on the correction or note was made before.
         """
         corrections = self.corrections
 
         def find_open(at: Transaction | Store) -> Correction:
             state, correction = find_correction(at, corrections, number)
             if state != WAITING and (approved or state != LIVE):
-                raise Conflict("review.decided", f"{correction.id} is already decided: it is {state}")
+                raise Conflict("review.decided", f"{correction.id} is already decided: the state is {state}")
             return correction
 
         async def find_removed() -> Sequence[int]:
@@ -180,13 +183,14 @@ class Corrector:
     def _holds(self, draft: Correction, foreign: bool) -> bool:
         """Return whether a correction or a note takes effect without review.
 
-        If the space requires reviews, only the operator's own drafts take effect without review. A draft with flags
-        never takes effect without review if some of its text is `foreign`.
+        If the space requires reviews, only the operator's own drafts take effect without review. A `foreign` draft
+        (some of the draft's text is not the operator's own) with flags always waits for review.
         """
         return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
 
     def _write(self, at: Transaction, new: Correction, replaced: Sequence[int], holds: bool) -> Version | None:
-        """Put a new correction or note in effect, or store it for review."""
+        """If `holds`, put a new correction or note into effect in place of the `replaced` corrections, and return the
+        new version. Otherwise store the new correction or note for review, and return None."""
         if holds:
             return hold(at, self.corrections.version, new, replaced)
         write_review(at, new, PENDING)
@@ -198,9 +202,9 @@ class Corrector:
     ) -> T:  # fmt: skip
         """Write a change of the corrections in effect, and make the same change in memory.
 
-        `find_removed` computes the numbers of the removed corrections from the corrections in memory. If another writer
-        has changed the stored corrections since they were read, the corrections are read again, and the computation is
-        repeated.
+        `find_removed` returns the numbers of the corrections to remove, computed from the corrections in memory. If
+        another writer has changed the stored corrections since the last reading, the corrections are read again and
+        `find_removed` is called again.
         """
         while True:
             removed = await find_removed()
@@ -250,8 +254,8 @@ def listed(
     """Return a page of the corrections and notes in a state, and the total number of corrections and notes in this
     state.
 
-    The page is in the order of the numbers, or with `newest` in the reverse order. It begins after the number `beyond`
-    and has up to `limit` corrections and notes. Safe to call in any thread.
+    The page is in the order of the numbers, or with `newest` in the reverse order. The page begins after the number
+    `beyond` and has up to `limit` corrections and notes. Safe to call in any thread.
     """
     if state in (WAITING, REJECTED):
         return page_of_reviewed(store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)

@@ -1,10 +1,11 @@
 """Corrections and notes: entries that take effect with the next request.
 
 A correction is the right answer to a request, or a comment on a wrong answer. A note is a text that an agent wants to
-remember; it refers to no answer. Corrections and notes take effect in the same way. Both are entries, added and removed
-by edits, and wait for review unless they are the operator's own. Corrections have their own versions, apart from the
-playbook's: a session stays on the playbook version that it began with, a canary compares two playbook versions, and
-learning takes minutes to make the next playbook version. A correction is in effect with all playbook versions at once.
+remember; a note does not refer to an answer. Corrections and notes take effect in the same way. Both are entries, added
+and removed by edits. In a space that requires reviews, corrections and notes wait for review, except the operator's
+own. Corrections and notes have their own versions, separate from the versions of the playbook, because a session stays
+on the playbook version that it began with, a canary compares two playbook versions, and learning takes minutes to make
+the next playbook version. A correction takes effect at once, with every playbook version.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ SECTION, NOTE_SECTION, GENERAL_SECTION = "corrections", "notes", "general notes"
 """Sections: corrections, notes about a subject, and notes that always apply."""
 
 BY_REVIEW = "approved in review"
-"""Start of the reason of an edit that a person approved."""
+"""First words of the `reason` of an edit that a person approved."""
 
 WITHDRAWN = "withdrawn"
-"""Start of the reason of a removal without a replacement."""
+"""First words of the `reason` of an edit that removes a correction or note without a replacement."""
 
 TASK, USER = "task:", "user:"
 """Prefixes of the sources that name the interaction of a correction and the user of a note."""
@@ -52,9 +53,10 @@ TASK, USER = "task:", "user:"
 class Correction:
     """A correction or a note.
 
-    A correction has the right answer as `target`, or a comment on the answer as `comment`. `query` is the text of the
-    request of an `interaction`, and `question` the question in that text. A note has its text as `comment` and its
-    subject as `query`; a note without a subject always applies. `user` is the end user who wrote the note.
+    A correction has the right answer as `target`, or a comment on the wrong answer as `comment`, or both. `query` is
+    the text of the request of an `interaction`, and `question` is the question in the text of the request. A note has
+    its text as `comment` and its subject as `query`; a note without a subject always applies. `user` is the end user
+    who wrote the note.
     """
 
     number: int
@@ -104,8 +106,8 @@ class Correction:
 
     @cached_property
     def is_quotable(self) -> bool:
-        """Whether requests with other questions may be shown this question, because its text does not try to steer a
-        model."""
+        """Whether a model that answers another question may be shown this question. False if the text of the question
+        tries to steer a model. Notes are always quotable."""
         return self.note or not steers(self.asked)
 
     @property
@@ -119,23 +121,23 @@ class Correction:
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """Flags that `core.screen` raises on the texts that a model is shown."""
+        """Flags that `core.screen` raises on the texts of this correction or note that a model is shown."""
         return tuple(flags("\n".join(filter(None, (self.asked, self.target, self.comment)))))
 
     @property
     def held(self) -> Held:
-        """The correction as an edit that waits for review."""
+        """This correction or note as an edit that waits for review."""
         return Held((self.edit(),), self.trust, self.flags)
 
     @property
     def key(self) -> tuple[bool, str]:
-        """Key that is equal for corrections of the same request, and for equal notes. Of two with an equal key, the
-        later replaces the earlier."""
+        """Key that is equal for corrections with the same question, and for notes with the same subject and text. A new
+        correction or note replaces an earlier correction or note with an equal key."""
         return self.note, normalise(self.searched)
 
     @property
     def text(self) -> str:
-        """Text that a model is shown."""
+        """Text of this correction or note that a model is shown."""
         if self.note:
             return behind(f"- About {one_line(self.query, 200)}:" if self.query else "-", self.comment)
         parts = [behind("Right answer:", self.target)] if self.target else []
@@ -166,13 +168,14 @@ def read_corrections(at: Transaction | Store) -> Context:
 
 
 def last_version(at: Transaction | Store) -> int:
-    """Return the number of the last version of corrections, or 0."""
+    """Return the number of the last version of corrections, or 0 if no version exists."""
     ((last,),) = at.rows(at.select(func.max(schema.corrections.c.version)))
     return last or 0
 
 
 def added_in(at: Transaction | Store, texts: Iterable[str]) -> Iterator[Correction]:
-    """Yield the corrections and notes of versions whose edits contain one of these texts, such as ids or sources."""
+    """Yield the corrections and notes that were added in versions whose edits contain one of these texts (ids or
+    sources)."""
     t = schema.corrections
     quoted = [json.dumps(text, ensure_ascii=False) for text in texts]
     if not quoted:
@@ -190,16 +193,16 @@ def added(applied: Iterable[Applied]) -> Iterator[Correction]:
 
 
 def same_as(new: Correction, context: Context) -> list[int]:
-    """Return the numbers of the entries of a context that a new correction replaces, because both have the same
-    request, or are the same note."""
+    """Return the numbers of the corrections and notes in a context that a new correction or note replaces, because the
+    `key` is equal (see `Correction.key`)."""
     return [e.number for e in context if Correction.of(e.number, e).key == new.key]
 
 
 def reviewed(
     at: Transaction | Store, number: int | None = None, source: str | None = None
 ) -> Iterator[tuple[str, Correction]]:
-    """Yield the corrections and notes (with this number or source) that wait for review or were decided, with their
-    review state."""
+    """Yield the review state of each correction and note in the review table, and the correction or note itself. If
+    `number` or `source` is set, yield only corrections and notes with this number or source."""
     t = schema.reviews
     query = at.select(t.c.id, t.c.state, t.c.data).where(t.c.id.startswith(LETTER))
     query = query if number is None else query.where(t.c.id == f"{LETTER}{number}")
@@ -212,10 +215,11 @@ def reviewed(
 def page_of_reviewed(
     at: Transaction | Store, state: str, beyond: int | None, limit: int, newest: bool
 ) -> tuple[list[Correction], int]:
-    """Return a page of the corrections and notes in a review state, and the total number of them in this state.
+    """Return a page of the corrections and notes in a review state, and the total number of corrections and notes in
+    this state.
 
-    The page is in the order of the numbers, or with `newest` in the reverse order. It begins after the number `beyond`
-    and has up to `limit` corrections and notes.
+    The page is in the order of the numbers, or with `newest` in the reverse order. The page begins after the number
+    `beyond` and has up to `limit` corrections and notes.
     """
     t = schema.reviews
     mine = t.c.id.startswith(LETTER) & (t.c.state == state)
@@ -252,8 +256,8 @@ def every_correction(at: Transaction | Store) -> dict[int, Correction]:
 def next_correction(at: Transaction) -> int:
     """Return the number of a new correction or note.
 
-    The number of a removed correction is not reused: otherwise a client with the old id would decide about a different
-    text.
+    The number of a removed correction is not reused. Otherwise a client that still has the id of the removed correction
+    would decide about a different text.
     """
     t = schema.spaces
     at.run(at.update(t).values(numbered=t.c.numbered + 1))
@@ -261,7 +265,8 @@ def next_correction(at: Transaction) -> int:
 
 
 def hold(at: Transaction, last: int, new: Correction | None, removed: Sequence[int], reason: str = "") -> Version:
-    """Write the corrections' version after `last`: `new` takes effect, and the `removed` corrections no longer do."""
+    """Write the version of corrections that follows version `last`. In the new version, `new` is in effect, and the
+    `removed` corrections are not."""
     sources, why = (new.edit().sources, f"replaced by {new.id}") if new else ((), reason)
     applied = [Applied(Delete(f"{LETTER}{n}", sources, reason=why), f"{LETTER}{n}") for n in removed]
     if new is not None:
@@ -285,7 +290,8 @@ def decide(
     """Approve a correction that waits for review, or reject a correction that waits or is in effect. Either decision
     takes the `removed` corrections out of effect.
 
-    Returns the version after `last` with this change, or None if the same corrections stay in effect.
+    Returns the version of corrections that follows version `last`, or None if the decision changes no correction in
+    effect.
     """
     if approved:
         write_review(at, correction, APPROVED, BY_REVIEW)

@@ -1,7 +1,7 @@
 """Editing of a run's playbook as markdown text (`practicum space edit`). An edit adds one version.
 
-The text is an export below a title that names the exported version. An old text can therefore still be applied after
-the run changed, unless the entries that it edits changed too.
+The text is an export below a title that names the exported version. So an old text can still be applied after the run
+has changed, unless an entry that the text edits has changed too.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
     An export also contains the corrections and notes, which cannot be edited.
     """
     if not text.strip():
-        raise ContextFileError("playbook.empty", "the text is empty: to remove all entries, keep the headings")
+        raise ContextFileError(
+            "playbook.empty", "the text is empty: to remove all entries, delete the items and keep the headings"
+        )
     before = {item.id: item for item in read_items(_exported(base))[0]}
     seen: dict[str, int] = {}
     changed: list[Edit] = []
@@ -121,7 +123,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
     return Delta((*removed, *changed, *added))
 
 
-_NEW_ITEM = "if the item is new, remove the id"
+_NEW_ITEM = "if the item is new, remove the id of the item"
 
 
 def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
@@ -137,7 +139,8 @@ def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:
-    """Return the edit that gives an entry the text and the section of its item, or None if both are unchanged."""
+    """Return the edit that gives an entry the text and the section of the item `now`, or None if text and section are
+    unchanged."""
     if (before.section, before.text) == (visible(now.section), visible(now.text)):
         return None
     text, key, data = None, None, dict(entry.data)
@@ -152,7 +155,7 @@ def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update |
                 )
             text = clean(question)
             data["answer"] = data["answer"] if answer == visible(str(data["answer"])) else answer
-        # A key that was derived from the fields of a memory does not match the new text.
+        # A key that was derived from the fields of a memory does not match the new text, so the key is removed.
         words = [data.pop(name, "") for name in ("title", "description", "content")]
         if entry.key == "{}. {} {}".format(*words):
             key = ""

@@ -49,12 +49,13 @@ async def evaluate(
 ) -> Evaluation:
     """Attempt each task `repeat` times with a context and return the scores; only the method's `act` runs.
 
-    `context` is a run, a playbook file or a Context. Keywords are the same as for `learn`; their defaults are the run's
-    values. The confidence interval is over tasks, because repeats of one task are not independent. At temperature 0,
-    repeats differ only if the provider is not deterministic. The journal is stored in `out`, if set: the same call
-    continues an interrupted evaluation, and `usage` and `by_role` cover both calls. `watch` is one observer or several.
-    Without `trust_run`, raises UsageError if a run from another machine names an agent, models or programs that the
-    keywords do not replace. Raises ProviderError if no attempt could be scored.
+    `context` is a run, a playbook file or a Context. Keywords are the same as for `learn`; if `context` is a run, the
+    defaults of the keywords are the run's values. The confidence interval is over tasks, because repeats of one task
+    are not independent. At temperature 0, repeats differ only if the provider is not deterministic. If `out` is set,
+    the journal is stored in the folder `out`: repeating the call continues an interrupted evaluation, and `usage` and
+    `by_role` then include the interrupted call. `watch` is one observer of the evaluation or several. Without
+    `trust_run`, raises UsageError if a run from another machine names an agent, models or programs that the keywords do
+    not replace. Raises ProviderError if no attempt could be scored.
     """
     require_keywords(evaluate, config)
     overrides = {**config, **({"method": method} if method else {}), "settings": settings or {}}

@@ -36,8 +36,9 @@ HARMLESS_SCORERS = (*COMPARING, "coverage", *JUDGED)
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a run: its configuration, and the caller's overrides in `named` (fields of `Config`; None overrides
-    nothing). All settings of a `trusted` run are used."""
+    """Configuration of a run with the caller's overrides, and whether the run is trusted. `named` are the overrides by
+    field of `Config`. If `trusted`, all settings of the run are used. `nameable` are the fields that the caller could
+    override."""
 
     folder: Path
     config: Config
@@ -51,9 +52,11 @@ class Origin:
         cls, store: Store, named: Mapping[str, Any], parts: Parts, trust_run: bool,
         nameable: Collection[str] = EXECUTING,
     ) -> Origin:  # fmt: skip
-        """Return the origin of a run. `nameable` are the fields that the caller could override.
+        """Return the origin of a run. `named` are the caller's overrides; a value of None overrides nothing. `nameable`
+        are the fields that the caller could override.
 
-        If the caller trusts a run that is open for writing, the run counts as this installation's from then on.
+        If the caller trusts a run that is open for writing, the run counts as a run of this installation after this
+        call.
         """
         config, _ = read_config(store)
         own = is_own(store, config)
@@ -79,8 +82,8 @@ class Origin:
         return override_config(values, self.named)
 
     def require_all(self) -> None:
-        """Raise UsageError if the run names code to execute or a model to call that the caller neither overrides nor
-        trusts. Settings that are not used are checked too."""
+        """Raise UsageError if an untrusted run names code to execute or a model to call, and the caller does not
+        override the name. Settings that the caller's command does not use are checked too."""
         self.require(EXECUTING, every_role=True)
 
     def require_acting(self, learns: bool = False, without: Collection[str] = ()) -> None:
@@ -91,18 +94,19 @@ class Origin:
         # Only a resume reuses a cluster.
         without = {*without, *used_by("cluster"), *(() if learns else used_by("learning"))}
         fields = [field for field in EXECUTING if field not in without]
-        # Only a built method names its roles. The method is built only if that runs no foreign code; otherwise every
-        # role is checked.
+        # Only a built method names its roles. The method is built only if building runs no foreign code; otherwise
+        # every role is checked.
         unbuilt = any(self._foreign_uses(("method", "settings")))
         self.require(fields, () if unbuilt else self._roles(learns, without), every_role=unbuilt)
 
     def acting_values(self, learns: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
-        """Return `values`, after the check of `require_acting`."""
+        """Return the result of `values`, after the check of `require_acting`."""
         self.require_acting(learns, without)
         return self.values()
 
     def require(self, fields: Iterable[str], roles: Iterable[str] = (), *, every_role: bool = False) -> None:
-        """Raise UsageError if an untrusted run names code or models in these fields or for these roles."""
+        """Raise UsageError if an untrusted run names code or models in these fields or for these roles, and the caller
+        does not override the name."""
         if self.trusted:
             return
         violations = [*self._foreign_uses(fields), *self._foreign_models(tuple(roles), every_role)]
@@ -111,7 +115,7 @@ class Origin:
             instead = f"Pass your own ({', '.join(f'`{field}`' for field in fields)}), or"
             raise UsageError(
                 "run.untrusted",
-                f"{self.folder} was created elsewhere: it would "
+                f"{self.folder} was created elsewhere: the run would "
                 f"{', '.join(dict.fromkeys(text for _, text in violations))}. "
                 f"{instead if set(fields) <= {*self.nameable} else 'To continue,'} trust this run (`trust_run=True`)",
             )
@@ -173,7 +177,7 @@ class Origin:
         by_model: dict[tuple[str, str], list[str]] = {}
         for name, model in config.roles.items():
             role = ROLES.get(name, name)
-            # For acting, an override of the model also replaces the agent's model.
+            # For acting, an override of `model` also replaces the model of the role `agent`.
             replaced = name == "agent" and "model" in self.named and not every
             if (every or role in roles) and role not in overridden and not replaced:
                 by_model.setdefault(("roles", model), []).append(role)
@@ -205,7 +209,7 @@ def acting_values(
 
 
 def executes(folder: Path, config: Config) -> bool:
-    """Return whether a run and a configuration execute the same code and call the same models."""
+    """Return whether the run in a folder and a configuration execute the same code and call the same models."""
     with Store.read(folder) as store:
         return read_config(store)[0].executing == config.executing
 

@@ -1,13 +1,14 @@
 """Selective unlearning: rebuild a run as if some of its sources had never existed (ACE, section 5).
 
-The log of edits is replayed without the edits from forgotten sources and without later edits that depend on them. An
-entry of mixed origin is removed too. If the caller keeps it, it is rebuilt without the forgotten edits. Rows (traces,
-lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
+The log of edits is replayed without the edits from forgotten sources and without later edits that depend on these
+edits. An entry of mixed origin, with edits from forgotten and from other sources, is removed too, unless the caller
+keeps such entries (`keep_mixed`). An entry that is kept is rebuilt without the forgotten edits. Rows (traces, lessons,
+model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
 
-Afterwards the run and the bytes of its files are read again. This proves that no row names a forgotten source, and that
-no stored text quotes a forgotten task, lesson or entry word for word. The remaining run is also searched for rare words
-of the forgotten texts (`core.shingles`), which a model may have copied into new sentences. Matches are reported, or
-removed as well. Paraphrases are not detected.
+After the removal, the run and the bytes of the files of the run are read again. This check counts the rows that still
+name a forgotten source, and the stored texts that quote a forgotten task, lesson or entry word for word. The remaining
+run is also searched for rare words of the forgotten texts (`core.shingles`), which a model may have copied into new
+sentences. Matches are reported, or removed as well. Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ from practicum.store.versions import Version, read_versions, rebuild, version_ro
 from practicum.tasks.stored import StoredTasks
 
 MIN_CHARS = 12
-"""Minimum length of texts that are searched for word for word, because many unrelated texts contain shorter texts."""
+"""Minimum length of a forgotten text that is searched for word for word. Shorter texts occur in many unrelated texts by
+chance."""
 
 PIECE = 48
-"""Length (bytes) of the pieces of a text that are searched for, since SQLite stores a long text in several places."""
+"""Length (bytes) of the pieces of a forgotten text that are searched for in the files. SQLite stores a long text in
+several places of a file."""
 
 PART = 1_000
 """Number of interactions that are read at a time."""
@@ -57,8 +60,8 @@ SHOWN = 5
 """Maximum number of rare words that are reported for an entry."""
 
 WORDS = "rare words"
-"""Source that is assigned to edits with rare words, so that these edits are removed like edits from a forgotten
-source."""
+"""Source that is assigned to edits with rare words of the forgotten texts, so that these edits are removed like edits
+from a forgotten source."""
 
 RECORDS = {
     table: table.c[key]
@@ -67,7 +70,7 @@ RECORDS = {
         (schema.reviews, "id"), (schema.names, "name"), (schema.interactions, "id"), (schema.outcomes, "id"),
     )
 }  # fmt: skip
-"""Tables whose rows are removed one by one, with their keys."""
+"""Tables whose rows are removed one by one, each with its key column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,8 @@ class RareWordMatches:
     """Entries and rows with rare words of the forgotten texts.
 
     `entries` are the entries, each with the rare words in it. `rows` is the number of rows by table. For the table
-    `versions`, it is the number of edits with rare words in their reason, or in their text if the edited entry is not
-    among `entries`.
+    `versions`, edits are counted in place of rows: an edit counts if its reason has rare words, or if its text has rare
+    words and the edited entry is not among `entries`.
     """
 
     entries: tuple[tuple[Entry, tuple[str, ...]], ...]
@@ -90,9 +93,12 @@ class RareWordMatches:
 class ForgetReport:
     """Report of a removal.
 
-    `left` is the number of forgotten rows and texts that the run still holds; it must be 0. `alike` are entries and
-    rows with rare words of the forgotten texts: copies, or the same words by chance. `namesakes` are sources that stay
-    although they had a forgotten name in an earlier run, whose context this run started with.
+    `removed` are the entries that the last version no longer has. `restored` are the entries that the last version has
+    again, or has with another text. `mixed_origin` are kept entries that had a forgotten source. `edits` and `rows` are
+    the numbers of removed edits and rows. `left` is the number of forgotten rows and texts that the run still holds;
+    `left` must be 0. `alike` are entries and rows with rare words of the forgotten texts: copies, or the same words by
+    chance. `namesakes` are sources that stay because they come from an earlier run, whose context this run started
+    with; in the earlier run these sources had a name that is forgotten in this run.
     """
 
     removed: tuple[Entry, ...]
@@ -120,14 +126,16 @@ def forget(
     entries: Sequence[str] = (), keep_mixed: bool = False, alike: bool = False, copy_to: Path | None = None,
     stay: Collection[str] = (),
 ) -> ForgetReport:  # fmt: skip
-    """Remove everything derived from these tasks, sources, tags or entries from a run for good, and return a report.
+    """Remove permanently from a run everything that was derived from these tasks, sources, tags or entries. Return a
+    report.
 
-    Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the run's file is scrubbed, and the logs of the run's models are emptied. With `alike`, everything else with rare
-    words of the removed texts is removed as well. The run is first copied to the new folder `copy_to`, if set. If one
-    of the tasks is the outcome of an interaction, the interaction is removed too, unless its id is in `stay`.
+    Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction.
+    After the transaction, the run's file is scrubbed, and the logs of the run's models are emptied. With `alike`,
+    everything else with rare words of the removed texts is removed as well. The run is first copied to the new folder
+    `copy_to`, if set. If one of the tasks is the outcome of an interaction, the interaction is removed too, unless its
+    id is in `stay`.
 
-    After an interruption, the next process that opens the run for writing finishes the removal; the same call then
+    After an interruption, the next process that opens the run for writing finishes the removal. A repeated call then
     reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another process
     reads the file, or if the file cannot be written.
     """
@@ -189,7 +197,8 @@ def forget(
     matches = _rare_word_matches(run, new, new_corrections, words)
     left = _count_left(run, forgotten, ids, texts)
     if alike:
-        # The database file was rewritten, so it holds only its rows. Other files may be logs.
+        # The database file was rewritten, so the file holds only the current rows, which are counted above. Other files
+        # may be logs.
         files = (path for path in store.all_files() if not path.name.startswith(DATABASE_FILE))
         logs = (path.read_bytes().decode(errors="ignore") for path in files)
         left += len(matches.entries) + sum(matches.rows.values()) + sum(bool(_words_in(words, [log])) for log in logs)
@@ -212,9 +221,9 @@ def filtered(
 ) -> list[Version]:
     """Return the versions without edits from `sources` and without the entries `ids`; version numbers stay the same.
 
-    An edit has an effect only in its version and in the descendants of that version. A rollback to an earlier version
-    undoes the edit: the entry then has no text from the edit. So the entry is not of mixed origin, even if the edit is
-    forgotten.
+    An edit has an effect only in its version and in the descendants of that version. After a rollback to an earlier
+    version, the entry that was edited has no text from the edit. So the entry is not of mixed origin, even if the edit
+    is forgotten.
     """
     removed = ids if keep_mixed else ids | _mixed(versions, sources)
     after: dict[int | None, _Losses] = {None: _Losses(removed)}
@@ -229,7 +238,8 @@ def filtered(
 
 
 def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[str]:
-    """Return the entries of the last version that an edit from a forgotten source added, updated or merged."""
+    """Return the ids of the entries of the last version that an edit from a forgotten source added, updated or
+    merged."""
     after: dict[int | None, set[str]] = {None: set()}
     for version in versions:
         mixed = after[version.version] = set(after[version.parent])
@@ -244,15 +254,16 @@ def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[st
 
 @dataclass
 class _Losses:
-    """Losses of the log up to one version: removed entries, and entries whose later texts depend on lost texts."""
+    """Losses of the log up to one version: the ids of removed entries, and of entries whose later texts depend on
+    removed edits."""
 
     removed: frozenset[str]
     reworded: frozenset[str] = frozenset()
 
 
 def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Losses, keep_mixed: bool) -> Applied | None:
-    """Return the edit in the form that stays in the log, or None if the edit is dropped. If an entry depends on the
-    dropped edit, the entry is added to `lost`."""
+    """Return the edit in the form that stays in the log, or None if the edit is dropped. If later edits of the entry
+    depend on the dropped edit, the id of the entry is added to `lost`."""
     edit = done.edit
     if isinstance(edit, Merge):
         return _remaining_merge(done, edit, sources, lost)
@@ -274,7 +285,7 @@ def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Losses, keep_
 def _remaining_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Losses) -> Applied | None:
     """Return the merge of the remaining entries.
 
-    A merge whose text depends on lost texts is dropped, so that its entries stay separate.
+    A merge whose text depends on lost texts is dropped, so that the entries of the merge stay separate.
     """
     left = tuple(id for id in edit.ids if id not in lost.removed)
     if edit.text is None:
@@ -299,7 +310,8 @@ def _has_other_origin(edit_sources: Sequence[str], sources: frozenset[str]) -> b
 
 
 def _without(edit: Edit, sources: frozenset[str]) -> Any:
-    """Return the edit without forgotten sources, and without the ids of its lessons, which may be forgotten too."""
+    """Return the edit without forgotten sources. If the edit names a forgotten source, the ids of the edit's lessons
+    are removed too, because these lessons may be forgotten."""
     if not sources & set(edit.sources):
         return edit
     return replace(edit, sources=tuple(s for s in edit.sources if s not in sources), lessons=())
@@ -354,8 +366,8 @@ def _row_sources(table: Table, row: Any) -> set[str]:
 
 
 def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay: frozenset[str]) -> frozenset[str]:
-    """Return all sources that these names include: for a tag or a trust mark, the tasks with it; for a task, its
-    attempts and traces.
+    """Return all sources that these names include: for a tag or a trust mark, the tasks that have the tag or mark; for
+    a task, the attempts at the task and the traces of the task.
 
     Raises UsageError for an unknown name, so that a misspelled name is not silently ignored.
     """
@@ -402,10 +414,11 @@ def _shared_name(data: dict[str, Any]) -> list[str]:
 def _rare_words(
     run: _Rows, old: Sequence[Version], new: Sequence[Version], forgotten: frozenset[str], ids: frozenset[str]
 ) -> frozenset[str]:
-    """Return rare pieces of the forgotten texts: of the tasks, and of lessons from these tasks only.
+    """Return the rare words (pieces, see `core.shingles`) of the forgotten tasks, and of the lessons and entries that
+    come only from forgotten sources.
 
-    Left out are pieces that also occur in the operator's own texts or in another task, and pieces of lessons that many
-    other lessons and entries contain.
+    Left out are pieces that also occur in the operator's own texts or in another task. A piece of a lesson or entry is
+    also left out if many other lessons and entries contain the piece.
     """
     own_texts = [text for row in run.of(schema.spaces) for text in _nested_texts([row.config or ""])]
     own_texts += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.attempts)]
@@ -470,7 +483,8 @@ def _with_edits(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> 
 def _rare_word_matches(
     run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], words: frozenset[str]
 ) -> RareWordMatches:  # fmt: skip
-    """Return the entries and rows with some of these words, in every stored text that is not the operator's."""
+    """Search every stored text, except the operator's own, for these words. Return the entries and rows with at least
+    one of these words."""
     held = chain(rebuild(versions), rebuild(corrections, letter=LETTER))
     matches = [(e, _words_in(words, [e.section, e.text, e.key, *_nested_texts(e.data)])) for e in held]
     entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in matches if has}
@@ -501,7 +515,7 @@ class _ForgottenTexts:
             if forgotten & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
         stays.update(row.config or "" for row in run.of(schema.spaces))
-        # Most texts of the old log are also in the new log. Only the other texts are searched for.
+        # Most texts of the old log are also in the new log. Only texts that are not in the new log are searched for.
         texts = sorted(_not_contained((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
         others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in forgotten)
         texts = _not_contained(texts, map("\0".join, others))
@@ -516,7 +530,7 @@ class _ForgottenTexts:
         return any(form in text for form in self._forms)
 
     def pieces(self) -> set[bytes]:
-        """Return the texts as bytes, in pieces that are short enough to be on one page of the file."""
+        """Return the texts as bytes, in pieces that are short enough to be on one page of the database file."""
         pieces = set()
         for raw in (form.encode(errors="replace") for form in self._forms):
             pieces |= {raw[start : start + PIECE] for start in range(0, max(len(raw) - PIECE, 0) + 1, PIECE // 2)}
@@ -524,7 +538,7 @@ class _ForgottenTexts:
 
 
 def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
-    """Yield every text in the log."""
+    """Yield the texts, keys and data texts of all edits in the log."""
     for version in versions:
         for done in version.applied:
             yield from strings([getattr(done.edit, name, None) for name in ("text", "key", "data")])
@@ -559,8 +573,8 @@ def _remove(
     for row in run.of(schema.steps):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data["tasks"] if f"task:{id}" not in forgotten]
-        # Removed, because they may quote forgotten texts: the sampler's data on tasks, the reasons of resolutions and
-        # the refused edits. The sampler's data on sizes and the number of refused edits stay in `data`.
+        # These data are removed, because they may quote forgotten texts: the sampler's data on tasks, the reasons of
+        # resolutions and the refused edits. The sampler's data on sizes and the number of refused edits stay in `data`.
         data["sampled"] = {k: v for k, v in data["sampled"].items() if k in ("size", "fit")}
         data |= {"fates": [], "evidence": {}}
         changed = update(schema.steps).values(data=json.dumps(data), refused="[]")
@@ -613,8 +627,8 @@ def _without_prompts(
 
 
 def _quoting(corrections: Sequence[Version], texts: _ForgottenTexts, words: frozenset[str]) -> frozenset[str]:
-    """Return the ids of corrections that quote forgotten texts. Questions of other users may repeat a forgotten
-    text."""
+    """Return the ids of corrections that quote forgotten texts. Corrections from sources that are not forgotten can
+    quote forgotten texts, because questions of other users may repeat a forgotten text."""
     edits = [done for version in corrections for done in version.applied]
     texts_by_edit = ((done.id, edit_texts(done.edit)) for done in edits)
     return frozenset(id for id, own in texts_by_edit if texts.quoted_in("\0".join(own)) or _words_in(words, own))
@@ -633,7 +647,7 @@ def _holds(table: Table, key: str, row: Any, forgotten: frozenset[str], texts: _
 
 def _is_about(place: str, sources: set[str], forgotten: frozenset[str]) -> bool:
     """Return whether a row names a forgotten source, or has a place below a forgotten attempt or below a job on a
-    forgotten task ("2.t1"). Some rows of such a job do not name the task as a source."""
+    forgotten task ("2.t1"). The place is checked because some rows of a job do not name the task as a source."""
     if forgotten & sources:
         return True
     above = place.split("/")
@@ -644,8 +658,8 @@ def _is_about(place: str, sources: set[str], forgotten: frozenset[str]) -> bool:
 
 
 def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
-    """Count the edits and rows that still name or quote forgotten sources or texts, and forgotten texts in the
-    files."""
+    """Count the edits and rows that still name a forgotten source or quote a forgotten text, and the pieces of
+    forgotten texts in the files."""
     versions = [*read_versions(run.store), *read_versions(run.store, schema.corrections)]
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if forgotten & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})

@@ -1,8 +1,8 @@
 """Further steps of a run that has ended: from reported outcomes, from tasks, or from one query.
 
 Outcomes are processed in the order of their interactions, one batch of the method at a time. Each batch is written with
-its version in one transaction. The calls of a batch and the ids of its outcomes are journaled. After an interruption
-the same batch therefore continues, even if there are new reports, and no call is paid for twice.
+its version in one transaction. The calls of a batch and the ids of its outcomes are journaled. So after an interruption
+the same batch continues, even if outcomes outside the batch have new reports, and no call is paid for twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from practicum.tasks.stored import TASK
 
 TRUSTED = Trusted()
 
-KEPT = "; the lessons of earlier batches are kept, and the next call learns from the other outcomes"
+KEPT = "; the lessons of earlier batches are kept, and the next call learns from the remaining outcomes"
 
 
 async def learn_further(
@@ -61,15 +61,16 @@ async def learn_further(
 ) -> Result:  # fmt: skip
     """Learn from tasks or outcomes, as further steps of the run, until a budget is spent.
 
-    Without `tasks`, learn from the outcomes that were not learned from yet: from the oldest `most`, or from all
-    outcomes if `most` is None. `trusted` names the sources that are trusted like the operator's own; `question` returns
-    the question of an interaction.
+    Without `tasks`, learn from the outcomes that were not learned from yet: from the `most` oldest of these outcomes,
+    or from all of these outcomes if `most` is None. `trusted` names the sources that are trusted like the operator's
+    own; `question` returns the question of an interaction.
 
     A task with a recorded attempt is not attempted again; other tasks are attempted by the run's agent. The feedback on
     an answer is the recorded score. Without a recorded score, the run's scorer computes a score if there is a right
-    answer; otherwise a judge gives a verdict. With `served`, the service of the space is the caller, and tests the new
+    answer; otherwise a judge gives a verdict. If `served`, the caller is the service of the space, and tests the new
     version. Raises UsageError before the first model call for invalid arguments, Conflict while a version is in a
-    canary, and ProviderError if a batch was lost; the lessons of earlier batches are kept.
+    canary, and ProviderError if the provider failed during a batch. After a ProviderError, the lessons of earlier
+    batches are kept.
     """
     require_ended(store)
     if not served:
@@ -100,10 +101,11 @@ def as_outcome(task: Task, *shown: str) -> WaitingOutcome:
 
 @dataclass
 class FurtherLearning:
-    """Learning from outcomes, batch by batch, with its counts.
+    """Learning from outcomes, batch by batch, with counts over all batches.
 
-    `complete` adds corrections to every view. `at_once`: in a space that was served, new versions are live at once.
-    `last` are the steps of the last batch, even if the batch was lost, and `last_error` is the last error in the batch.
+    `complete` adds corrections to every view. If `at_once`, a new version of a space that was served becomes live at
+    once. `last` are the steps of the last batch, even if the batch was lost, and `last_error` is the last error in the
+    batch.
     """
 
     store: Store
@@ -148,7 +150,7 @@ class FurtherLearning:
         )
 
     async def learn(self, waiting: Sequence[WaitingOutcome]) -> None:
-        """Learn from these outcomes."""
+        """Learn from these outcomes, in batches of the size that the method's settings name."""
         setup = self._set_up(waiting)
         # Begin a new budget: the calls that the run made for its own tasks do not count.
         self.budget = Budget(setup.config.limits)
@@ -181,7 +183,7 @@ class FurtherLearning:
                 if batch is not interrupted or not waiting:
                     raise ProviderError("attempts.all_failed", f"{error}{KEPT}") from error
                 # The interrupted batch was lost again, so learning continues with the other outcomes.
-                self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
+                self.stopped = f"{quantity(len(batch), 'report')} not learned from, left for the next call: {error}"
             batch = [*waiting[:size]]
 
     def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:
@@ -217,7 +219,7 @@ class FurtherLearning:
                         "method.unsuitable", f"method {method.name} takes no step on {quantity(len(tasks), 'task')}"
                     )
                 if any(not row.ok for row in state.lost.values()):
-                    # The last call is lost, and with it the lesson of these outcomes.
+                    # The last call is lost, so the lesson from these outcomes is lost too.
                     raise ProviderError("attempts.all_failed", state.last_error)
                 await state.journal.write(*state.settle([*state.lost]))
             finally:
@@ -245,8 +247,8 @@ class FurtherLearning:
             self.watch.stepped(report, self.progress)
 
     def _set_up(self, outcomes: Sequence[WaitingOutcome]) -> Setup:
-        """Return the setup of a run on these outcomes. If every outcome has a recorded attempt, the agent's settings
-        are ignored."""
+        """Return the setup of a run that learns from these outcomes. If every outcome has a recorded attempt, the
+        agent's settings are ignored."""
         name = self.values["method"]
         splits = Splits(tuple(outcome.task for outcome in outcomes))
         if not all(task.recorded for task in splits.train):
@@ -273,7 +275,7 @@ class FurtherLearning:
         return set_up(values, splits, parts)
 
     def _attempting(self, splits: Splits) -> dict[str, Any]:
-        """Return the settings for attempting tasks. The feedback is a score if the scorer can compute one, and
+        """Return the settings for attempting tasks. The feedback is a score if the scorer can compute a score, and
         otherwise a judge's verdict."""
         name = self.values["method"]
         methods.read_settings(name, self.values["settings"], self.values["profile"])

@@ -1,10 +1,10 @@
 """Identities of names that are unique within one run, for contexts that seed another run.
 
 Within a run, an attempt is named by its place, a lesson by the place where it was made, and a task without an id by its
-line in the file. These names are short, and equal in equal runs. But the next run uses the same names again. A seed,
-the context that a run starts with, stores them with an identity, a digest of the seed's contents, such as
-"attempt:seed 3f9a1c2b/step 1/attempt/0.line-2". A name keeps its identity, so a trace has the same name in all later
-runs. A task id set by the user stays unchanged.
+line in the file. These names are short, and equal in equal runs. But another run uses the same names for other
+attempts, lessons and tasks. So in a seed (the context that a run starts with), each of these names contains an
+identity, which is a digest of the seed's contents, such as "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2". A name
+keeps its identity, so a trace has the same name in all later runs. A task id set by the user stays unchanged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from practicum.tasks.load import BY_POSITION
 def identified(adds: Sequence[Add]) -> list[Add]:
     """Return the entries of a seed, with an identity added to each name that is unique within one run only.
 
-    An attempt has the identity of its trace if the seed holds the trace, so that attempts of merged contexts stay
-    distinct. All other names have the identity of the seed.
+    The name of an attempt gets the identity of the attempt's trace if the seed holds the trace, so that attempts of
+    merged contexts stay distinct. All other names get the identity of the seed.
     """
     adds = with_trace_ids(adds)
     traces: dict[str, dict[str, None]] = defaultdict(dict)
@@ -68,7 +68,8 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _trace(add: Add) -> str:
-    """Return the id of the trace that an experience belongs to; "" for other entries."""
+    """Return the id of the trace that an entry belongs to, if the entry is an experience in a pool; "" for other
+    entries."""
     return str(add.data.get("trace", "")) if add.section.startswith(POOL) else ""
 
 

@@ -23,7 +23,7 @@ class RunOptions(TypedDict, total=False):
     """The keywords that `learn`, `evaluate`, `compare` and `ask` share."""
 
     model: str | None
-    """Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
+    """Model of all roles without a model in `roles`: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
     local:PATH. Default: the variable PRACTICUM_MODEL."""
     roles: Mapping[str, str]
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
@@ -32,8 +32,8 @@ class RunOptions(TypedDict, total=False):
     runs in this process, otherwise full. Without a model for the reflector, the agent's model decides."""
     sections: Mapping[str, str] | Sequence[str]
     """Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names. On the command line a file
-    of such lines, or a,b,c. Empty: the sections of the context that the run starts with, and a general set; in the
-    profile small, only the section `rules`."""
+    with such lines, or a,b,c. If empty: in the profile full, the sections of the context that the run starts with,
+    and a general set; in the profile small, only the section `rules`."""
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None
@@ -91,10 +91,11 @@ class RunOptions(TypedDict, total=False):
     header as env:NAME, the name of an environment variable; the secret is not stored."""
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
-    others."""
+    other models."""
     prices: PricesArgument
     """Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model. For models that genai-
-    prices does not list. In Python also a mapping by model name; the key * is for every model without a price."""
+    prices does not list. In Python also a mapping by model name; the price of the key * applies to every model
+    without another price."""
     embedder: str
     """Embedder: wordllama, granite, or an embedder of pydantic-ai (openai:text-embedding-3-small)."""
     validate_every: int
@@ -106,7 +107,8 @@ class RunOptions(TypedDict, total=False):
     redact: Sequence[Kind] | str
     """Kinds of values to replace by placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all."""
     redact_map: str | None
-    """File, outside the run, that stores the redacted values; tools and programs then receive the real values."""
+    """File, outside the run's folder, that stores the redacted values, so that tools and programs receive the real
+    values."""
     nonce: str
     """Word in the markers around entries and material in prompts; empty: no markers. By default derived from the tasks
     (`engine.framing`)."""
@@ -131,7 +133,7 @@ class ResumeOptions(TypedDict, total=False):
     change."""
 
     model: str | None
-    """Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
+    """Model of all roles without a model in `roles`: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
     local:PATH. Default: the variable PRACTICUM_MODEL."""
     roles: Mapping[str, str] | None
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
@@ -171,10 +173,11 @@ class ResumeOptions(TypedDict, total=False):
     header as env:NAME, the name of an environment variable; the secret is not stored."""
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
-    others."""
+    other models."""
     prices: PricesArgument | None
     """Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model. For models that genai-
-    prices does not list. In Python also a mapping by model name; the key * is for every model without a price."""
+    prices does not list. In Python also a mapping by model name; the price of the key * applies to every model
+    without another price."""
     max_calls: int | None
     """Maximum number of model calls, over all resumes."""
     max_tokens: int | None

@@ -79,10 +79,10 @@ from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
 
 COMPLETED, NOTHING_PAID, NOTHING_ELSE = "Completed work is kept", "Nothing was paid for yet", "Nothing else was done"
-"""Start of the advice on how to continue, in an error message."""
+"""First words of the advice on how to continue, in the message of an error that ended a run."""
 
 SAVE_TIME_EVERY = 5.0
-"""Maximum work time (s) that may be missing from the count of minutes after a kill."""
+"""Maximum work time (s) that may be missing from the run's count of minutes after a kill."""
 
 LOWERED = {"batch": Count.BATCH_LOWERED, "attempted": Count.ATTEMPTED_LOWERED}
 """Settings that cannot exceed the number of training tasks, each with the counter for a larger value."""
@@ -106,20 +106,21 @@ async def learn(
     """Learn from `tasks` and store everything in the folder `out` (None: a new folder under ./runs).
 
     `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that stores the run under the name
-    of its folder; the folder then holds only that address, logs and caches.
+    of the folder `out`; the folder then holds only the URL, logs and caches.
 
     `method` is the name of a method or your own Method. `settings` are the method's settings, as a mapping or as an
     object of the method's class `Settings` (`practicum.methods.ace.Settings(rounds=1)`). The best context is chosen by
-    its score on the tasks `val`, and then scored on the tasks `test`; an empty list is refused. `parts` holds Python
-    objects that replace names: an agent, a scorer, model clients, an embedder. `watch` is one observer of the run or
-    several. `shared` holds models that concurrent runs share. `RunOptions` describes the other keywords.
+    its score on the tasks `val`, and then scored on the tasks `test`; an empty list as `val` or `test` is refused.
+    `parts` holds Python objects that replace names: an agent, a scorer, model clients, an embedder. `watch` is one
+    observer of the run or several. `shared` holds models that concurrent runs share. `RunOptions` describes the other
+    keywords.
 
     Tasks that are not a sequence, such as a `TraceStream`, are written to the folder as they arrive and read from there
     on use, so there may be more tasks than fit in memory. A TraceStream sets `from_traces` and `trace_faults`. With
-    `choices="auto"`, the choices are the right answers of the training tasks.
+    `choices="auto"`, the choices are the right answers of the training and validation tasks.
 
-    If `out` holds a run that was stopped before it paid for or created anything, the folder is used again, so that a
-    corrected call works.
+    If `out` holds a run that was stopped before it paid for or created anything, the folder is used again, so that the
+    call works after its arguments are corrected.
 
     Raises UsageError before the first paid call for invalid arguments, and other PracticumErrors if the run cannot
     continue; completed work is kept.
@@ -186,11 +187,12 @@ async def resume(
     trust_run: bool = False,
     **changes: Unpack[ResumeOptions],
 ) -> Result:
-    """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
+    """Continue a run with the run's own tasks and settings; calls whose results are in the run's journal are not made
+    again.
 
-    `parts` holds the Python objects that the run was started with. `ResumeOptions` describes the other keywords: they
-    correct settings, and raise, lower or add limits. With `trust_run`, a run from another machine counts as this
-    installation's from then on.
+    `parts` holds the Python objects that the run was started with. `ResumeOptions` describes the other keywords, which
+    correct settings, and raise, lower or add limits. With `trust_run`, a run from another machine counts as a run of
+    this installation after this call.
 
     Raises UsageError for a change of a setting that a stored result depends on, for a spent limit, and, without
     `trust_run`, for a run from another machine that names an agent, models or programs, unless `parts` and the
@@ -215,7 +217,7 @@ async def resume(
 async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> None:
     """Raise UsageError if a model, a key or a price is missing, before many tasks are read.
 
-    Models on this machine are not tested, because they take long to load.
+    Models on this machine are not tested, because loading a model takes long.
     """
     named = (setup.config.model_of(role) for role in setup.roles if setup.client(role) is None)
     if not any(map(is_local, named)):
@@ -224,7 +226,7 @@ async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> No
 
 
 def _pinned(setup: Setup) -> dict[str, Any]:
-    """Return the names of the run's models, with the commit of each model from a hub."""
+    """Return the names of the run's models, with the commit of each model that comes from a hub."""
     config = setup.config
     opened = {config.model_of(role) for role in setup.roles if setup.client(role) is None}
     names = {name: pinned(name) for name in sorted(opened)}
@@ -233,14 +235,14 @@ def _pinned(setup: Setup) -> dict[str, Any]:
 
 
 def without_advice(message: str) -> str:
-    """Return the message of an error that ended a run, without its advice on how to continue."""
+    """Return the message of an error that ended a run, without the advice on how to continue."""
     for advice in (COMPLETED, NOTHING_PAID, NOTHING_ELSE):
         message = message.partition(f" {advice}")[0]
     return message.removesuffix(".")
 
 
 def begun(folder: Path) -> bool:
-    """Return whether the folder holds a run, which can be resumed."""
+    """Return whether the folder holds a run that has begun, so that the run can be resumed."""
     try:
         with Store.open(folder) as store:
             read_run(store)
@@ -259,17 +261,18 @@ async def open_session(
     shared: Shared | None = None,
     seconds: float = 0.0,
 ) -> AsyncIterator[LearningSession]:
-    """Open a session with its models, without writing to the run. `seconds` is the time that the run took before."""
+    """Open a session with its models, without writing to the run. `seconds` is the work time of the run before this
+    session."""
     async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
         if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
             warnings.append(
-                f"the training tasks include {quantity(same, 'test task')} of {len(splits.test)}: the test score does "
-                "not measure how well the context generalizes to new tasks"
+                f"the training tasks contain {same:,} of {quantity(len(splits.test), 'test task')}: the test score "
+                "does not measure how well the context generalizes to new tasks"
             )
         if config.review == "foreign" and (authors := strangers(setup.config, levels(splits.train))):
-            warnings.append(f"lessons from {authors} wait for review: look at them with practicum review {folder}")
+            warnings.append(f"lessons from {authors} wait for review: practicum review {folder} lists these lessons")
         yield LearningSession(folder, setup, state, store, leg, one_watch(watch), warnings)
 
 
@@ -295,8 +298,8 @@ class LearningSession:
         self._time_saved = self.state.budget.elapsed
 
     async def run(self) -> Result:
-        """Run to the end and return the result. The time is stored even after an error; a model's error gets advice on
-        how to continue."""
+        """Learn and evaluate until the run ends, and return the result. The work time is stored even after an error.
+        The message of an error by a model, the agent or the scorer gets advice on how to continue."""
         result = None
         try:
             result = await self._run()
@@ -358,7 +361,8 @@ class LearningSession:
             self._delete_lost_steps(at, root)
 
         self.store.change(change)
-        # Reviews that were decided since a step keep their state when the step is read from the journal.
+        # Reviews of a step that were decided after the step keep their state when the step is repeated from the
+        # journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
         try:
@@ -366,8 +370,8 @@ class LearningSession:
         except Stopped as stop:
             stopped = stop.reason
         best = await self._restore_best()
-        # If the evaluation before learning was cut off, the final evaluation would open the same places again. A resume
-        # finishes both evaluations.
+        # If the evaluation before learning was cut off, the final evaluation would open the same places again, so it is
+        # left out. A resume finishes both evaluations.
         cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.attempts
         if splits.test and stopped != INTERRUPTED and not cut_off:
             try:
@@ -398,15 +402,15 @@ class LearningSession:
         return result
 
     def _delete_lost_steps(self, at: Transaction, root: Run) -> None:
-        """Delete the first step that an outage ended, and all later steps. They are repeated, perhaps with other
-        tasks."""
+        """Delete the first step that an outage ended, and all later steps. The deleted steps are repeated, perhaps with
+        other tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
         for table in (schema.steps, schema.attempts, schema.lessons, schema.reviews) if lost else ():
             at.run(at.delete(table).where(table.c.step >= self.leg.step + min(lost)))
 
     async def _settle(self) -> str | None:
-        """Decide whether a resume retries the calls that the provider failed and that no result depends on.
+        """Decide whether a resume retries the calls that failed at the provider and that no result depends on.
 
         Returns the reason to stop if a resume should retry the calls. Otherwise the calls are stored as failed, and
         None is returned. A call that fails again after a resume stays failed.
@@ -441,8 +445,8 @@ class LearningSession:
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
 
     def _store_step(self, report: StepReport) -> None:
-        """Write a step and add it to the progress. A resume repeats steps from the journal, so writing does not wait
-        for the disk."""
+        """Write a step to the store, and add the step to the progress. A resume repeats steps from the journal, so
+        writing does not wait for the disk."""
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
@@ -470,18 +474,18 @@ class LearningSession:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
             await self.store.write(schema.versions, [version_row(version)])
             best = replace(best, version=version.version, next_number=last.next_number)
-        # Later versions come from an earlier end of this run, which restored another best context.
+        # Versions with higher numbers were left by an earlier end of this run, which restored another best context.
         self.store.change(lambda at: at.run(at.delete(schema.versions).where(schema.versions.c.version > best.version)))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:
-        """Score the test tasks; equal contexts are evaluated once.
+        """Score a context on the test tasks. A context that was evaluated before is not attempted again.
 
         Raises ProviderError if the provider failed for all tasks; a resume repeats the failed calls.
         """
         test = self.setup.splits.test
         self.watch.evaluating(name, len(test))
-        # Learning does not depend on the evaluation, so failed calls can be retried.
+        # Learning does not depend on the evaluation, so a resume can retry the failed calls of the evaluation.
         aside = replace(root, chain=Chain(root.chain.seconds))
         attempts = await aside.evaluate(self.setup.method.act, "test", test, context)
         root.chain.seconds = aside.chain.seconds

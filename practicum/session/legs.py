@@ -1,8 +1,9 @@
-"""Legs: parts of a run that start from a version that does not follow from the run's journal.
+"""Legs: parts of a run. The first leg starts from the run's seed. Each other leg starts from a version that does not
+follow from the run's journal.
 
-A resume repeats the steps of a run from its journal. It cannot do so after a rollback, an edit by hand, further
-learning, or the removal of experience. The run then continues with a new leg: the same method, on the tasks that the
-version has not learned from, under new places. Undone versions stay in the run's history.
+A resume repeats the steps of a run from the run's journal. After a rollback, an edit by hand, further learning, or the
+removal of experience, the steps cannot be repeated. The run then continues with a new leg: the same method, on the
+tasks that the version has not learned from, under new places of the journal. Undone versions stay in the run's history.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from practicum.tasks.stored import ids, picked
 
 @dataclass(frozen=True)
 class Leg:
-    """Part of a run: its number, counted from 1; the context at its start; the number of the last step before it; and
-    its training tasks."""
+    """Part of a run: the number of the leg, counted from 1; the context at the start of the leg; the number of the last
+    step before the leg; and the training tasks of the leg."""
 
     number: int
     start: Context
@@ -77,7 +78,8 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
 
 
 def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int]:
-    """Return the tasks that the last version has not learned from, and the number of the last step (0: no step)."""
+    """Return the tasks that the last version has not learned from, and the number of the last step, or 0 if the run has
+    no step."""
     versions, table = read_versions(store), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     version_of_step = {v.step: v.version for v in reversed(versions) if v.applied}

@@ -1,6 +1,6 @@
 """Live view of a run as text: the parts that a terminal's bar, plain lines and a notebook's display share.
 
-`Live` collects events and passes them to `say` (lines that stay) and `status` (values that change).
+`Live` turns events into text: lines that stay (`say`), and values that change (`status`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from practicum.models.client import Wait
 from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
 LINE_INTERVAL = 5.0
-"""Minimum interval (s) between two lines about waits, or about the reasons why steps use their primitives."""
+"""Minimum interval (s) between two lines about waits, or about the reasons why steps use certain primitives (see
+`methods.primitives`)."""
 
 MAX_STEP_SHARE = 0.95
 """Maximum share of a step that counts as done before the step ends."""
 
 JOURNAL_SECONDS = 2.0
-"""Assumed time (s) for reading the attempts in the journal."""
+"""Assumed time (s) after which a resumed evaluation has read its finished attempts from the journal."""
 
 NODES_SHOWN = 4
 """Maximum number of nodes whose attempts are shown separately."""
@@ -44,7 +45,8 @@ class Status:
     """Progress of a phase.
 
     `done` is the progress as text, `n/N`; `share` is the progress in [0, 1], or None if the total is unknown. `left` is
-    the remaining time (s), or None if unknown. `inner` is the progress of the current step, `wait` the current wait.
+    the remaining time (s), or None if unknown. `inner` is the progress of the current step, and `wait` the longest
+    current wait, both as text.
     """
 
     phase: str
@@ -108,7 +110,8 @@ class Live(Watch):
     called when `status` has changed."""
 
     tick_seconds: float | None = None
-    """Interval (s) between two calls of `tick`, for displays without a clock. None: no ticks."""
+    """Interval (s) between two calls of `tick`, for displays that do not redraw by themselves. None if `tick` is not
+    called."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -292,12 +295,12 @@ class Live(Watch):
         if self._validated.tasks and self._run:
             return f"{len(self._validated.tasks):,}/{len(self._run.splits.val):,} to validate"
         tried = len(self._counted.tasks)
-        # Before its first attempt, a step shows no progress, except if it is the first step.
+        # Before the first attempt of a step, no progress of the step is shown. The first step is an exception.
         return f"{tried:,}/{self._batch:,} tasks" if self._batch and (tried or not self._steps_done) else ""
 
     def _evaluated(self) -> int:
-        """Return the number of finished tasks of an evaluation, or of finished attempts if there are several per
-        task."""
+        """Return the number of finished tasks of an evaluation, or the number of finished attempts if the evaluation
+        makes several attempts per task."""
         return len(self._counted.tasks) if self._is_single else min(self._counted.attempts, self._total or 0)
 
     @property
@@ -317,10 +320,11 @@ class Live(Watch):
         return (self._steps_done + (min(units / usual, MAX_STEP_SHARE) if usual else 0.0)) / self._total
 
     def _left(self, share: float | None) -> float | None:
-        """Return the seconds left in this phase at its pace so far. The pace excludes results from the journal."""
+        """Return the seconds left in this phase, at the phase's pace so far. Results that are read from the journal do
+        not count for the pace."""
         began, before = self._anchor
         seconds = time.monotonic() - began
-        # A resume first reads results from its journal, and no event reports this reading.
+        # A resume first reads results from the run's journal, and no event reports this reading.
         has_pace = self._worked or (self._phase != "learning" and seconds > JOURNAL_SECONDS)
         if not has_pace or share is None or not before < share < 1:
             return None
@@ -336,8 +340,8 @@ class Live(Watch):
         return wait_text(wait, ceil(until - now), len(self._waits))
 
     def _explain(self, report: StepReport) -> None:
-        """Show why a step uses its primitives: at once if the last step used other primitives, otherwise at
-        intervals."""
+        """Show the reason why a step uses its primitives: at once if the previous step used other primitives. A new
+        reason for the same primitives is shown at the earliest LINE_INTERVAL after the last reason."""
         why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
         switched, self._primitives = primitives != self._primitives, primitives
         due = why != self._why and time.monotonic() - self._explained_at >= LINE_INTERVAL
@@ -369,7 +373,7 @@ def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:
 
 def moved_text(wait: Wait) -> str:
     """Return the message about a server that failed while the model has other servers."""
-    return f"{wait.model} failed, so its calls go to the other servers: {one_line(wait.reason, LONGEST_ERROR)}"
+    return f"{wait.model} failed; calls go to the model's other servers: {one_line(wait.reason, LONGEST_ERROR)}"
 
 
 def cost_text(usage: Usage) -> str:

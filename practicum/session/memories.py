@@ -1,4 +1,4 @@
-"""Memories of a run, in every section: search, addition and removal by hand (`practicum space memory`)."""
+"""Search of a run's entries, and addition and removal of entries by hand (`practicum space memory`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Tags = tuple[_Name, ...]
 
 
 class _Memory(Memory):
-    """Line with a memory, which may be as long as a memory that a model writes."""
+    """Line of a file with a memory. The memory may be as long as a memory that a model writes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,7 +60,7 @@ class _Memory(Memory):
 
 
 class _Line(BaseModel):
-    """Base class of lines whose entry is one text."""
+    """Base class of lines of a file with an entry that is one text."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -75,7 +75,8 @@ class _Line(BaseModel):
 
 
 class _Text(_Line):
-    """Line with an entry other than a memory or an experience: a rule, or an episode with its answer in `data`."""
+    """Line with an entry that is neither a memory nor an experience: a rule, or an episode (a solved task) with the
+    answer in `data`."""
 
     data: dict[str, Any] = Field(default_factory=dict)
 
@@ -112,7 +113,7 @@ class _ExperienceData(BaseModel):
 
 
 class _Experience(_Line):
-    """Line with the output (`text`) of an agent of a network for its input (`key`)."""
+    """Line with an experience: the output (`text`) of an agent of a network for an input (`key`)."""
 
     key: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
     data: _ExperienceData
@@ -151,9 +152,9 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
     "tags"?, "conversation"?} or {"text", "key"?, "data"?, "tags"?, "conversation"?}; in an agent's pool, objects have
-    the fields of an experience. The lines of a conversation are its turns, in the order of the file. Raises
-    ContextFileError that names the first invalid line, and StoreError if the run's vectors come from another embedder.
-    In both cases, nothing is added.
+    the fields of an experience. Lines with the same `conversation` are the turns of one conversation, in the order of
+    the file. Raises ContextFileError that names the first invalid line, and StoreError if the run's vectors come from
+    another embedder. After either error, nothing is added.
     """
     if not section.strip() or len(lines(section)) > 1:
         raise UsageError("section.invalid", f"{section!r} cannot be the name of a section: write one line of text")
@@ -213,22 +214,23 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
 
 
 async def reembed(run: Path | str, embedder: str | None = None, *, trust_run: bool = False) -> int:
-    """Embed a run's entries again, with the run's embedder or with another embedder, which then replaces the run's.
-    Return the number of texts."""
+    """Embed a run's entries again, with the run's embedder or with the embedder named `embedder`, which then replaces
+    the run's embedder. Return the number of embedded texts."""
     with Store.open(Path(run)) as store:
         return await replace_embedder(store, _embedder(store, embedder, trust_run))
 
 
 def _embedder(store: Store, name: str | None, trust_run: bool) -> Embedder:
-    """Open the embedder of this name, or the run's embedder if `name` is None. Raises UsageError if the run is from
-    another machine and names an embedder other than the default."""
+    """Open the embedder of this name, or the run's embedder if `name` is None. Raises UsageError if `name` is None and
+    the run is from another machine and names an embedder that is not built in."""
     origin = Origin.of(store, {"embedder": name}, Parts(), trust_run)
     origin.require(("embedder",))
     return open_embedder(name or origin.config.embedder)
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:
-    """Return edits that add the memories of a file, or the entries of a playbook; each trace gets an identity.
+    """Return edits that add the memories of a file, or the entries of a playbook. Each trace that an entry names gets
+    an identity.
 
     Raises ContextFileError that names the first invalid line.
     """
@@ -236,7 +238,7 @@ def read(file: Path, section: str = MEMORIES) -> list[Add]:
     adds = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
     if not adds:
         raise ContextFileError(
-            "memories.malformed", f"{file} has no memories: write one memory on each line, {EXAMPLE}"
+            "memories.malformed", f"{file} has no memories: write one memory on each line, such as {EXAMPLE}"
         )
     return adds
 
@@ -280,7 +282,7 @@ def _json(text: str, where: str) -> Any:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ContextFileError(
-            "memories.malformed", f"{where} is not JSON ({error}): write one memory on each line, {EXAMPLE}"
+            "memories.malformed", f"{where} is not JSON ({error}): write one memory on each line, such as {EXAMPLE}"
         ) from error
 
 

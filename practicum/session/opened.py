@@ -45,7 +45,8 @@ class Opened:
             path, path_version = split_version(source)
             if path_version is not None and version is not None:
                 raise UsageError(
-                    "settings.conflict", f"{source} and version={version!r} both name a version: pass only one"
+                    "settings.conflict",
+                    f"{source} and version={version!r} both name a version: pass only one of the two",
                 )
             source, version = path, path_version if path_version is not None else version
         self._overrides, self._parts, self._trust_run = config, parts, trust_run
@@ -56,7 +57,7 @@ class Opened:
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, Reader]] = []
         self._writer: Store | None = None
-        """The run, open so that shown contexts and reports can be written to it; None before the first write."""
+        """Store of the run, open for writing shown contexts and reports; None before the first write."""
         self._logs: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -162,7 +163,7 @@ class Opened:
 
 
 def _facts(store: Store) -> dict[str, str]:
-    """Return the method of a run, its scores, its named versions, and the number of edits that wait for review."""
+    """Return a run's method, scores and named versions, and the number of edits that wait for review."""
     held = count_pending(store)
     return {
         "method": read_config(store)[0].method,

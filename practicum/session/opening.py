@@ -46,7 +46,7 @@ WARNED_TASKS = 5
 class Shared:
     """Resources that concurrent runs of one process share: open models, and the count of calls in flight per endpoint.
 
-    The owner of `models` closes them. If there are `workers`, the workers run the attempts.
+    The caller that created `models` closes these models. If there are `workers`, the workers run the attempts.
     """
 
     models: Models
@@ -69,10 +69,11 @@ async def open_state(
 ) -> AsyncIterator[RunState]:
     """Open the state of a run with all its models, and close the models at the end.
 
-    `act_only` opens only the models of attempts, as in evaluation. `seconds` is the time that the run took before. Only
-    reviews up to the step `last_step` are used (None: all reviews), so that a resume uses the same reviews as the run
-    did before. `budget` replaces the run's own. Without a `store`, nothing is journaled. `retriever` replaces the
-    retriever of the store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
+    `act_only` opens only the models of attempts, as in evaluation. `seconds` is the work time of the run before this
+    call. Only reviews up to the step `last_step` are used (None: all reviews), so that a resume uses the same reviews
+    as the run did before. `budget` replaces the budget of the run's configuration. Without a `store`, nothing is
+    journaled. `retriever` replaces the retriever of the store. Models of `shared` stay open. Raises UsageError if a
+    model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
     _check_redact_map(config, folder)
@@ -232,23 +233,24 @@ def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSetting
 
 @dataclass(frozen=True)
 class Reserve:
-    """Estimate of the cost of the final evaluation, from the most calls of an attempt and the largest prompt so far."""
+    """Estimate of the cost of the final evaluation and of a step, from the highest number of calls in one attempt so
+    far and the largest prompt so far."""
 
     setup: Setup
     state: RunState
     seed: Context
 
     def need(self) -> Need:
-        """Return the estimated need of the final evaluation. One output counts in full. Each other output counts as a
-        quarter of the output limit."""
+        """Return the estimated need of the final evaluation. The output of one call counts as the full output limit,
+        and the output of each other call as a quarter of the limit."""
         config = self.setup.config
-        # Before its first attempt, an agent with tools is assumed to need half of its turns.
+        # Before the first attempt, an agent with tools is assumed to need half of the maximum number of turns.
         per_attempt = self.state.most_calls or (self.state.agent.max_turns + 1) // 2
         calls_per_act = per_attempt + (config.scorer in JUDGED)
         return self._of(self.setup.method.act_calls * calls_per_act * len(self.setup.splits.test))
 
     def step(self) -> Need:
-        """Return the minimum need of a step that learns: a call for each attempt and for each learning role."""
+        """Return the minimum need of a step that learns: one call for each attempt, and one for each learning role."""
         config, method, train = self.setup.config, self.setup.method, self.setup.splits.train
         if not train or not method.roles:
             return Need()
@@ -257,7 +259,8 @@ class Reserve:
         batch = getattr(self.setup.settings, "batch", 1)
         attempts = min(batch if isinstance(batch, int) else 1, len(train)) if config.asks else 0
         need = self._of((0 if config.from_traces else attempts) + len(method.roles))
-        # Calls usually cost much less than their maximum, but one call at its maximum must fit.
+        # Calls usually cost much less than their maximum cost. So the budget must cover the maximum cost of one call
+        # only.
         return replace(need, usd=self._of(1).usd)
 
     def _of(self, calls: int) -> Need:
@@ -276,11 +279,12 @@ class Reserve:
 
     @cached_property
     def _longest(self) -> int:
-        """Tokens of the largest task."""
+        """Number of tokens of the largest training task or test task."""
         return max(self.setup.survey.longest, *(count_tokens(task.input) for task in self.setup.splits.test), 0)
 
     def seconds(self) -> float:
-        """Return the estimated seconds of the final evaluation at the pace so far, at most half of the budget."""
+        """Return the estimated seconds of the final evaluation at the pace of attempts so far, at most half of
+        `max_minutes`."""
         count, seconds = self.state.pace
         config = self.setup.config
         if not count or config.max_minutes is None:

@@ -17,16 +17,16 @@ from practicum.store.database import Store
 def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool = False) -> list[Task]:
     """Return the outcomes of a space as tasks, in the order of the interactions.
 
-    These are the outcomes that the space has learned from or will learn from. With `held_out`, they are the outcomes
-    that a service keeps for its replay gate and never learns from.
+    Without `held_out`, return the outcomes that the space has learned from or will learn from. With `held_out`, return
+    the outcomes that a service keeps for the replay gate and never learns from.
 
     `path` is the folder of a run or of a store, or STORE/spaces/NAME. The space may be served at the same time. The
     `input` of a task is the question, `target` the right answer if one was reported, and `recorded` the answer with its
-    score. `trust` is the level at which the space learns from the outcome; `trust_tools` trusts tool results as the
-    operator's own. All outcomes of a space from another machine are foreign.
+    score. `trust` is the level at which the space learns from the outcome; with `trust_tools`, tool results are trusted
+    as the operator's own. All outcomes of a space from another machine are foreign.
 
-    Raises StoreError if the space does not exist, and UsageError with the code run.no_data if the space has no such
-    outcome.
+    Raises StoreError if the space does not exist, and UsageError with the code run.no_data if the space has no outcome
+    to return.
     """
     with Store.read(Path(path)) as store:
         level: Trust = "own" if is_own(store, read_config(store)[0]) else "foreign"
@@ -36,7 +36,7 @@ def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool
     if not tasks and held_out:
         raise UsageError(
             "run.no_data",
-            f"no outcome of {path} is held out from learning (only a service holds outcomes out): pass a file",
+            f"no outcome of {path} is held out from learning (only a service holds outcomes out): pass a file of tasks",
         )
     if not tasks:
         held = in_number(others, f" ({others:,} [is|are] held out)") if others else ""

@@ -1,9 +1,10 @@
 """Outcomes: reports about an interaction, and the rules for late and repeated reports.
 
 An interaction is a query, with the context that was shown for the query, and the answer. An interaction has one
-outcome. A report adds to the outcome and replaces the fields that it repeats. Sending the same report again changes
-nothing and is not an error. A report of an end user does not replace a report of the operator. If a report changes an
-outcome that was learned from, the report creates a new revision of the outcome, which is learned from again.
+outcome. A report adds fields to the outcome. If a field was reported before, the new value replaces the old value.
+Sending the same report again changes nothing and is not an error. A report of an end user does not replace a report of
+the operator. If a report changes an outcome that was learned from, the report creates a new revision of the outcome,
+which is learned from again.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def report_of(
     interaction: str, answer: Any = None, score: Any = None, target: str | None = None, comment: str | None = None,
     label: str | None = None,
 ) -> tuple[Report, dict[str, Any]]:  # fmt: skip
-    """Return the report of a program, and its extra data: the attempt as a trace, and the whole Score.
+    """Return the report of a program, and the data that a Report cannot hold: the attempt as a trace, and the whole
+    Score.
 
     Raises UsageError that names the invalid value.
     """
@@ -173,8 +175,8 @@ MESSAGES = 200
 
 
 def recent_messages(store: Store) -> list[str]:
-    """Return the texts of the newest stored interactions, oldest first. Text that several of them share is not part of
-    a question."""
+    """Return the texts of the newest stored interactions, oldest first. Text that several of these interactions share
+    is not part of a question."""
     i = schema.interactions
     newest = store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
     return [json.loads(row.data)["query"] for row in store.rows(newest)][::-1]
@@ -269,7 +271,8 @@ class Outcome:
     `before` is the score before the report. `status` is `kept` (the first report), `changed`, `repeated` (the same
     values again) or `outranked` (the operator reported other values). `target` and `comment` are the reporter's latest
     values, over all of the reporter's reports. `corrects` is true if this report changes `target` or `comment`, or
-    lowers a score of 1. `correction` is the effect of the correction that the report created, or None without a
+    lowers a score of 1. `newly_waiting` is true if the outcome waits to be learned from, and did not wait before the
+    report. `correction` is the effect of the correction that the report created, or None if the report created no
     correction.
     """
 
@@ -291,8 +294,8 @@ def write_outcome(
 ) -> Outcome:  # fmt: skip
     """Add a report to the outcome of an interaction.
 
-    `extra` is the data of a program's report (see `report_of`). The share `held_out` of the outcomes with a right
-    answer is not learned from, but kept for the replay gate.
+    `extra` is the data of a program's report (see `report_of`). Of the outcomes with a right answer, the share
+    `held_out` is not learned from, but kept for the replay gate.
 
     Scores are counted in the order of their sequence numbers: a later score has a larger number, independent of
     clocks.
@@ -352,9 +355,10 @@ def write_outcome(
 
 
 def learnable_fields(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
-    """Return the fields to learn from, and their trust.
+    """Return the fields of an outcome to learn from, and the trust of these fields.
 
-    These are the operator's fields, if they are enough to learn from; otherwise the end users' fields are added.
+    If the operator's fields are enough to learn from, only the operator's fields are returned. Otherwise the end users'
+    fields are returned too; the operator's value of a field has precedence.
     """
     own, user = data["own"], data["user"]
     if not user or TEACHING & own.keys():
@@ -363,7 +367,8 @@ def learnable_fields(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
 
 
 def shown_items(at: Transaction, interaction: Interaction, session: bool) -> list[str]:
-    """Return the items shown in an interaction, or in its whole session: the retrieved entries, and the versions."""
+    """Return the items shown in an interaction, or with `session` in the whole session of the interaction. Items are
+    the retrieved entries and the versions."""
     t, shown = schema.interactions, [(interaction.version, interaction.data)]
     if session and interaction.session is not None:
         whole = at.select(t.c.version, t.c.data).where(t.c.session == interaction.session)
@@ -381,8 +386,9 @@ def _credit(at: Transaction, items: Sequence[str], score: float, before: float |
 def scored(data: Mapping[str, Any], answer: str | None, silent: bool) -> float | None:
     """Return the score of an outcome, or None.
 
-    Without a reported score, a corrected answer was wrong, unless it equals the right answer. An unknown answer (None)
-    is not compared. With a comment, the answer was wrong, unless the model was `silent`.
+    A reported score is returned unchanged. Otherwise, if a right answer was reported, the score is 1 if `answer` equals
+    the right answer, 0 if the two differ, and None if `answer` is None (unknown). Otherwise, if a comment was reported,
+    the score is 0, or None if the model was `silent`. Otherwise the score is None.
     """
     if "score" in data:
         return float(data["score"])
@@ -392,7 +398,8 @@ def scored(data: Mapping[str, Any], answer: str | None, silent: bool) -> float |
 
 
 def drawn(id: str, share: float) -> bool:
-    """Return whether an id belongs to a fixed random share of all ids."""
+    """Return whether an id belongs to a share of all ids. A hash of the id decides, so the result for an id is always
+    the same."""
     return int.from_bytes(blake2b(id.encode(), digest_size=4).digest(), "big") < share * 2**32
 
 
@@ -408,22 +415,23 @@ class Trusted:
     tools: bool = False
 
     def question(self, user: str | None) -> Trust:
-        """Return the trust of a question if the operator reports on its answer. `user` is the end user who asked the
-        question (None: the operator)."""
+        """Return the trust of a question if the operator reports on the answer to the question. `user` is the end user
+        who asked the question (None: the operator)."""
         return "own" if user is None or self.users else "labelled"
 
     def taught(self, by: Trust, users: Sequence[str | None], material: bool) -> Trust:
-        """Return the trust of a lesson from a report by the operator (`own`) or an end user (`user`).
+        """Return the trust of a lesson from a report. `by` is "own" for a report by the operator, and "user" for a
+        report by an end user.
 
-        The report is on a conversation with these end users; `material`: the conversation contained tool results or
-        documents.
+        The report is on a conversation in which `users` asked questions (None: the operator). `material` is true if the
+        conversation contained tool results or documents.
         """
         read: Trust = "tool" if material and not self.tools else "own"
         return least(by, read, *map(self.question, users))
 
 
 def trust_of(user: str | None) -> Trust:
-    """Return the trust of text in the name of an end user (None: of the operator)."""
+    """Return the trust of a text that was written in the name of `user` (None: the operator)."""
     return "own" if user is None else "user"
 
 
@@ -438,8 +446,8 @@ def stored_question(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class WaitingOutcome:
-    """Outcome to be learned from, as a task with a recorded attempt. If `scored`, the outcome has a score, so that
-    neither a scorer nor a judge is needed."""
+    """Outcome to be learned from, as a task that may have a recorded attempt. If `scored`, the outcome has a score, so
+    that neither a scorer nor a judge is needed."""
 
     id: str
     revision: int
@@ -453,7 +461,8 @@ def outcomes_in(
 ) -> list[WaitingOutcome]:  # fmt: skip
     """Return the outcomes in these states as tasks, in the order of the interactions.
 
-    By default these are the outcomes that wait to be learned from.
+    By default, return the outcomes that wait to be learned from. If `most` is set, return only the oldest `most`
+    outcomes.
     """
     o, i = schema.outcomes, schema.interactions
     both = store.select(o, i.c.number.label("place")).join(i, store.mine(i, i.c.id == o.c.id))
@@ -490,8 +499,8 @@ def _as_task(
 ) -> Task:  # fmt: skip
     """Return an outcome as a task.
 
-    The interactions of a session become one attempt: the question of the first request, the steps since, and the last
-    answer. A right answer without an attempt counts as a correct attempt.
+    The interactions of a session become one attempt: the question of the first request, the steps of all requests, and
+    the last answer. A right answer without an attempt counts as a correct attempt.
     """
     last, first, target = requests[-1][1], requests[0][1], data.get("target")
     trace = TRACE.validate_python(data["trace"]) if "trace" in data else _trace(data, requests, question)
@@ -512,7 +521,8 @@ def _score(data: Mapping[str, Any], value: float) -> Score:
 
 
 def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]]], question: Question) -> Trace:
-    # Consecutive requests with the same query belong to one agent's work. The last of them has the steps of all.
+    # Consecutive requests with the same query belong to one piece of work of an agent. The last of these requests
+    # contains the steps of all these requests.
     turns = [one for one, after in pairwise(requests) if after[1]["query"] != one[1]["query"]] + [*requests[-1:]]
     steps = list[dict[str, str]]()
     for number, (_, asked) in enumerate(turns):
@@ -527,7 +537,8 @@ def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]
 
 
 def close_outcomes(at: Transaction, outcomes: Sequence[WaitingOutcome]) -> None:
-    """Mark outcomes as learned from. An outcome that received a new report after it was read keeps waiting."""
+    """Mark outcomes as learned from. An outcome that received a new report after the outcome was read for learning
+    keeps waiting."""
     t = schema.outcomes
     for each in outcomes:
         same = (t.c.id == each.id) & (t.c.revision == each.revision) & (t.c.state == WAITING)

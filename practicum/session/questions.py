@@ -3,12 +3,14 @@ space.
 
 Agents put rules, reminders, file lists and the date around each question, in the same message. Compared as a whole, all
 such messages are similar. So a text is split into pieces: lines and sentences. The neighbours of a text are the
-messages that share the most text with it, usually requests of the same agent. A piece that most neighbours also contain
-is boilerplate. The other pieces are the question. This works without knowledge of any agent's tags or wording.
+messages that share the most text with this text. Neighbours usually come from the same agent. A piece that most
+neighbours also contain is boilerplate. The other pieces are the question. This works without knowledge of any agent's
+tags or wording.
 
 A frequent question is not boilerplate: repeated messages count once, so a question occurs in few of the messages that
-share the same boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, digits
-count, and pieces that differ only in their digits are the question ("Where is order 17?").
+share the same boilerplate. Digits are ignored at first, so that a clock is boilerplate; if no piece is then left as the
+question, digits count, and the pieces that differ from boilerplate only in digits are the question ("Where is order
+17?").
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ EVIDENCE = 16
 """Maximum number of messages that are stored for each piece: the last messages with the piece."""
 
 PIECES = 5_000
-"""Number of pieces of a space that are stored: the most recent ones."""
+"""Maximum number of pieces of a space that are stored. If there are more pieces, the most recent pieces are stored."""
 
 MESSAGES = 1_000
-"""Number of messages whose digests are stored, so that a repeated message counts once."""
+"""Maximum number of messages whose digests are stored, so that a repeated message counts once."""
 
 LONG = 1_000
-"""Length (characters) of shared text at which one neighbour is enough. Shorter text needs two neighbours, since two
-messages may share some sentences by chance."""
+"""Minimum length (characters) of the text that a message shares with its only neighbour, for the shared text to count
+as boilerplate. With two or more neighbours, the length `SHORT` is enough. A single neighbour may share some sentences
+by chance."""
 
 SHORT = 40
-"""Minimum length (characters) of shared text between neighbours."""
+"""Minimum length (characters) of the text that two messages share, for the messages to count as neighbours."""
 
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？：；])")
 _DIGIT = re.compile(r"\d")
@@ -42,8 +45,8 @@ _DIGIT = re.compile(r"\d")
 
 @dataclass(frozen=True)
 class ExtractedQuestion:
-    """Question of a text. `neighbours` is the number of messages that the text was compared with; if it is 0, the
-    question is the whole text."""
+    """Question of a text. `neighbours` is the number of messages that the text was compared with; if `neighbours` is 0,
+    the question is the whole text."""
 
     text: str
     neighbours: int
@@ -51,7 +54,8 @@ class ExtractedQuestion:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Line or sentence. `key` is its hash without regard to digits, `exact` its hash with digits."""
+    """Line or sentence of a text. `key` is a hash of the piece that ignores digits, and `exact` is a hash that includes
+    digits."""
 
     line: int
     text: str
@@ -60,7 +64,7 @@ class _Piece:
 
 
 class Questions:
-    """Extractor of the questions of one space; it stores the space's messages in memory. Safe in any thread."""
+    """Extractor of the questions of one space, which stores the space's messages in memory. Safe in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +78,7 @@ class Questions:
         return len(self._having)
 
     def start(self, texts: Iterable[str]) -> None:
-        """Replace the stored messages by these, oldest first."""
+        """Replace the stored messages by `texts`, which are in the order from the oldest to the newest message."""
         with self._lock:
             self._having.clear()
             self._messages.clear()
@@ -82,8 +86,8 @@ class Questions:
             self._add(text, _pieces(text))
 
     def ask(self, text: str) -> tuple[ExtractedQuestion, frozenset[int]]:
-        """Store a message. Return its question and its pieces. No pieces are returned if the message was stored already
-        or has only one piece."""
+        """Store a message. Return the question and the pieces of the message, each piece as hashes. No pieces are
+        returned if the message was stored already or has only one piece."""
         pieces = _pieces(text)
         return self._question(text, pieces), self._add(text, pieces)
 

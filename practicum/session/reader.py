@@ -1,4 +1,4 @@
-"""Reader of a run: a version of its context, and the view that its method shows an agent for a query.
+"""Reader of a run: a version of the run's context, and the view that the run's method shows an agent for a query.
 
 The method's `show` makes the view, as in learning and evaluation.
 """
@@ -74,7 +74,7 @@ class Reader:
     _size: int | None
 
     def reopen(self) -> None:
-        """Open the source again, and read its configuration and its context again."""
+        """Open the source again, and read the configuration and the context of the source again."""
         if self._store is not None:
             self._store.close()
         store_or_folder = self._folder
@@ -118,17 +118,18 @@ class Reader:
         return context if self._origin is None or self._origin.trusted else context.marked("foreign")
 
     def _read_head(self) -> Head:
-        """Return the requested version in its current state. Raises UsageError if the version no longer exists."""
+        """Return the current state (`store.names.Head`) of the requested version. Raises UsageError if the version no
+        longer exists."""
         assert self._store is not None
         head = read_head(self._store, self._requested_version)
         if head is None:
-            # If the version does not exist, this raises an error with the reason.
+            # If the version does not exist, this call raises an error with the reason.
             read_context(self._store, find_version(self._store, self._requested_version))
             raise StoreError("store.changed", f"{self.store.folder} was changed while it was being read: try again")
         return head
 
     def _follow(self) -> None:
-        """Update the context, by reading only the changes if possible."""
+        """Update the context. If possible, only the changes since the last reading are read."""
         assert self._store is not None
         old, new = self._head, self._read_head()
         if new.of_run != old.of_run:
@@ -183,8 +184,8 @@ class Reader:
     async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
         """Return the view of a context for a query, without the frame of a prompt (see `engine.framing`).
 
-        A method whose `show` calls models calls them only if `models` is set. `models` returns the folder for the logs
-        of these models.
+        A method whose `show` calls models makes these calls only if `models` is set. `models` returns the folder for
+        the logs of these models.
         """
         roles = self.method.show_roles
         state = self._state
@@ -245,7 +246,8 @@ class Reader:
         return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
 
     async def models(self, logs: Path) -> Shared:
-        """Return the models that are open in this event loop. Connections of a model cannot be used in another loop."""
+        """Return the models that are open in this event loop. Connections of a model cannot be used in another event
+        loop."""
         loop = asyncio.get_running_loop()
         if self._models is None or self._models[0] is not loop:
             await self._close_models()

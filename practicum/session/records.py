@@ -1,4 +1,4 @@
-"""Rows of a run in its store: configuration, tasks and steps."""
+"""Rows of a run in the run's store: configuration, tasks and steps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from practicum.tasks.survey import Survey
 T = TypeVar("T")
 
 CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "learned on", "reviewed")
-"""States of a run whose last version does not follow from its journal, so that a resume begins a new leg
+"""States of a run whose last version does not follow from the run's journal, so that a resume begins a new leg
 (`session.legs`)."""
 
 ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
@@ -58,7 +58,8 @@ HELD: TypeAdapter[Held] = TypeAdapter(Held)
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 
 ROWS = 1000
-"""Maximum number of tasks that are written at once. Fewer are written if their texts reach CHUNK characters."""
+"""Maximum number of tasks that are written at once. Fewer tasks are written at once if the texts of the tasks reach
+CHUNK characters."""
 
 CHUNK = 2**23
 
@@ -68,7 +69,8 @@ class StoredResults:
     """Stored results of a stopped run.
 
     `answers` and `failures` are the numbers of results and failures in the run's journal, by role. `versions` is the
-    number of versions, from learning or from other changes. `spent` is the usage, and `seconds` the work time.
+    number of versions, from learning or from other changes. `spent` is the usage of the run so far, and `seconds` the
+    work time so far.
     """
 
     answers: Mapping[str, int]
@@ -108,8 +110,9 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """Create the store of a new run.
 
     The store is in the folder, or in the PostgreSQL database that `where` names. If `where` is a URL, the run is stored
-    under the name of the folder; an Elsewhere also names the run. A run that was stopped before it paid for or created
-    anything is replaced; the failures and notes in its journal are discarded.
+    under the name of the folder. An Elsewhere holds a URL and the name of the run. If the folder holds a run that was
+    stopped before it paid for or created anything, this run is replaced, and the failures and notes in the journal of
+    this run are discarded.
     """
     if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
@@ -158,7 +161,8 @@ def discard_unbegun(folder: Path) -> None:
 def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
     """Return the stored results of a run.
 
-    Of the results in the journal, only the results of this leg are counted. `leg` None is a new leg, without results.
+    Of the results in the journal, only the results of the leg with the number `leg` are counted. If `leg` is None, no
+    result is counted, because a new leg begins.
     """
     journal, versions, asked = Journal(store), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
@@ -169,9 +173,9 @@ def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
 
 
 def discard_journal(store: Store) -> None:
-    """Remove the calls of a run and their results.
+    """Remove the calls of a run and the results of these calls.
 
-    Its configuration, tasks and versions stay, and so do the calls that were in flight when the run was killed,
+    The run's configuration, tasks and versions stay, and so do the calls that were in flight when the run was killed,
     because they may have been paid for.
     """
     journal = schema.journal
@@ -194,8 +198,8 @@ def begin(
     store: Store, config: Config, splits: Splits, seed: Context, learning: str = "running",
     held_edits: Sequence[Held] = (),
 ) -> None:  # fmt: skip
-    """Write the start of a run in one transaction: its configuration, tasks and seed, and the edits that wait for
-    review.
+    """Write the start of a run in one transaction: the configuration, the tasks and the seed of the run, and the edits
+    that wait for review.
 
     An earlier run in the store is replaced. Tasks of the new run that `store_tasks` has written stay.
     """
@@ -219,8 +223,9 @@ async def store_tasks(
 ) -> StoredTasks:
     """Write the training tasks as they arrive, a few megabytes at a time, and return them as a sequence read on demand.
 
-    The tasks replace any earlier run in the store. Until `begin`, the folder holds no run, so nothing is learned from
-    the tasks of an interrupted call. `on_progress` is called with the number of tasks so far.
+    The tasks replace any earlier run in the store. Until `begin` is called, the folder holds no run, so nothing is
+    learned from the tasks of an interrupted call. `on_progress` is called with the number of tasks that are written so
+    far.
     """
     survey = Survey()
 
@@ -238,7 +243,7 @@ async def store_tasks(
         return bool(rows)
 
     store.change(lambda at: _remove(at))
-    # In a thread, so that Ctrl-C is handled while a store is slow.
+    # The tasks are written in a thread, so that Ctrl-C is handled while a store is slow.
     while await to_the_end(write):
         on_progress(survey.count)
     stored_tasks = StoredTasks(store, "train", range(survey.count))
@@ -284,7 +289,8 @@ def create_seed(
 
 
 def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
-    """Return a context of this trust as the seed of a space, and its edits that wait for review."""
+    """Return a context of this trust as the seed of a space, and the edits that wait for review. These edits add the
+    entries that the seed leaves out."""
     context = as_seed(context)
     adds = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
     waiting = [(id, edit) for id, edit in adds if Admission("foreign").waits(edit)]
@@ -293,7 +299,8 @@ def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
 
 
 def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
-    """Return rows for edits that wait for review since a step; `context` is the context after the step."""
+    """Return rows of the review table for edits that wait for review since the step `step`; `context` is the context
+    after the step."""
     return [
         {
             "step": step,
@@ -326,7 +333,7 @@ def change_run(at: Transaction, **values: Any) -> None:
 
 
 def update_run(store: Store, **values: Any) -> None:
-    """Change columns of the space's row in its own transaction."""
+    """Change columns of the space's row, in a new transaction."""
     store.change(lambda at: change_run(at, **values))
 
 
@@ -347,13 +354,13 @@ def read_config(store: Store) -> tuple[Config, str]:
         )
     with as_stored(store.folder):
         config = Config.model_validate_json(rows[0].config)
-    # A running run without a writer was killed.
+    # A run in the state "running" was killed if no process is writing to the run.
     state = str(rows[0].learning)
     return config, "stopped" if state == "running" and not store.is_written else state
 
 
 def is_own(store: Store, config: Config) -> bool:
-    """Return whether this installation wrote the configuration of a run, and set `store.trusted`."""
+    """Return whether this installation wrote the configuration of a run, and set `store.trusted` to the result."""
     rows = store.rows(store.select(schema.spaces.c.mark))
     store.trusted = bool(rows) and is_marked(config.executing, rows[0].mark or "")
     return store.trusted
@@ -377,9 +384,9 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
     """Return the context of a run folder, or of a playbook file (markdown or JSON).
 
-    A version is a number or a name, and may also be appended to the folder: RUN@prod. None: the version that agents
-    see, which is the live version of a served space, or else the last version. All entries of a run from another
-    machine are foreign.
+    A version is a number or a name, and may also be appended to the folder: RUN@prod. Without a version, the version
+    that agents see is returned: the live version of a served space, or else the last version. All entries of a run from
+    another machine are foreign.
     """
     path, path_version = split_version(path)
     version = path_version if version is None else version
@@ -396,14 +403,15 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
 
 
 def read_by_origin(store: Store, version: int | None = None) -> Context:
-    """Return a version of an open run (None: the last). All entries of a run from another machine are foreign."""
+    """Return a version of an open run (None: the last version). All entries of a run from another machine are
+    foreign."""
     context = read_context(store, version)
     return context if is_own(store, read_config(store)[0]) else context.marked("foreign")
 
 
 def load_versions(path: Path | str) -> list[Version]:
-    """Return the versions of a run, oldest first, up to the version appended to its folder (RUN@prod); a playbook file
-    has one version."""
+    """Return the versions of a run, oldest first, up to the version that is appended to the run's folder (RUN@prod); a
+    playbook file has one version."""
     path, path_version = split_version(path)
     if is_run(path):
         with Store.read(path) as store:
@@ -422,13 +430,13 @@ def run_config(path: Path) -> dict[str, Any]:
 
 
 def acting_config(config: Config) -> dict[str, Any]:
-    """Return a configuration without the settings of learning, and without the cluster of the run."""
+    """Return a configuration without the settings of learning, of the cluster and of the budget."""
     values = config.model_dump(exclude={*used_by("training", "cluster", "budget")})
     return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
 
 
 def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a run with overrides; None keeps the run's value.
+    """Return the configuration of a run with overrides. An override of None keeps the run's value.
 
     If the method is overridden, the settings of the run's method are dropped. A new `model` also replaces the run's
     model of the role `agent`. The window of a local model is dropped if the new model is not local.
@@ -459,11 +467,11 @@ def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
 
 
 def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
-    """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
-    numbers of steps and versions.
+    """Return the scores of a version (None: the last version), the usage and the counts in the run's last report, and
+    the numbers of steps and versions.
 
     The scores come from the last report if the report is about the requested version, or about a version with the same
-    content (by rollbacks). Otherwise `scores` is empty.
+    content (because of a rollback). Otherwise `scores` is empty.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False

@@ -32,7 +32,7 @@ INTERRUPTED = "interrupted"
 """Reason of a stop that the user requested."""
 
 OUTAGE = "the provider failed at the end"
-"""Start of the stop reason if the provider failed calls that no stored result depends on."""
+"""First words of the reason of a stop, if calls failed at the provider and no stored result depends on these calls."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,13 @@ class Result:
     """Result of a run.
 
     `scores` may have the keys `before`, `val_best`, `test` and `online`, with the scores of first attempts in [0, 1].
-    If attempts were chosen from several, `before_best_of_k`, `test_best_of_k` and `online_best_of_k` are the scores of
-    the chosen attempts. `seconds` is the duration of the run over all resumes; `critical` is the duration of its
-    longest chain of calls, which more parallel calls cannot shorten. `hits` counts results from the journal, `refused`
-    counts edits that could not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts`
-    are the attempts of the evaluations "before" and "test". `stopped` is the reason for an early end of the run, or
-    None. `held` is the number of edits that wait for review in the run.
+    If the method chose one of several attempts at a task, `before_best_of_k`, `test_best_of_k` and `online_best_of_k`
+    are the scores of the chosen attempts. `seconds` is the duration of the run over all resumes; `critical` is the
+    duration of the run's longest chain of calls that depend on each other; more parallel calls cannot make the run
+    shorter than this duration. `hits` counts results from the journal, `refused` counts edits that could not be
+    applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the attempts of the
+    evaluations "before" and "test". `stopped` is the reason for an early end of the run, or None. `held` is the number
+    of edits that wait for review in the run.
     """
 
     run: Path
@@ -70,7 +71,7 @@ class Result:
 
     @property
     def cut_short(self) -> bool:
-        """Whether the provider failed calls that a resume retries."""
+        """Whether calls that a resume retries failed at the provider."""
         return (self.stopped or "").startswith(OUTAGE)
 
     def __repr__(self) -> str:
@@ -220,11 +221,11 @@ def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Run that begins. `budget.stop(reason)` ends the run early.
+    """Run or evaluation that begins. `budget.stop(reason)` ends the run early.
 
     `calls` are the minimum and maximum model calls of a step, if the method announces them, and `steps` is the number
-    of steps in the settings. `context` is the initial or evaluated context, or None if several contexts are evaluated.
-    `counts` are the run's counters (`core.counts`); an observer may raise a counter.
+    of steps, if it is known. `context` is the context that the run starts with or that is evaluated, or None if several
+    contexts are evaluated. `counts` are the run's counters (`core.counts`); an observer may raise a counter.
     """
 
     folder: Path
@@ -241,9 +242,10 @@ class RunInfo:
 class Progress:
     """Progress of a run: its context, the best context so far, and counters.
 
-    `scored_attempts` is the number of first attempts in learning that have a score, and `points` is the sum of their
-    scores. `chosen` and `chosen_points` are the same numbers for the attempts that were chosen from several. `held` is
-    the number of edits that wait for review.
+    `scored_attempts` is the number of first attempts in learning that have a score, and `points` is the sum of the
+    scores of these attempts. `chosen` is the number of attempts in learning that were chosen from several and have a
+    score, and `chosen_points` is the sum of the scores of these attempts. `held` is the number of edits that wait for
+    review.
     """
 
     context: Context
@@ -276,7 +278,7 @@ class Progress:
         self.scores.update({key: value for key, value in scores.items() if value is not None})
 
     def validated(self, context: Context, score: float) -> None:
-        """Store a validated context if it is the best so far. Of contexts with equal scores, the earliest is the
+        """Store a validated context if its score is the best so far. Of contexts with equal scores, the earliest is the
         best."""
         if self.best_score is None or score > self.best_score:
             self.best, self.best_score = context, score
@@ -316,13 +318,16 @@ class Watch(Observer):
         """Handle the end of a step."""
 
     def evaluating(self, name: str, attempts: int) -> None:
-        """Handle the start of an evaluation of `attempts`: "before" or "test" of a run, or "eval" outside a run."""
+        """Handle the start of the evaluation `name`, with `attempts` attempts: "before" or "test" of a run, "eval"
+        outside a run, or "trying ..." for waiting edits."""
 
     def evaluated(self, name: str, score: float | None, scored: int) -> None:
-        """Handle the end of an evaluation: the mean score of the `scored` tasks, None if no task could be scored."""
+        """Handle the end of the evaluation `name`. `scored` tasks have the mean score `score`; None if no task could be
+        scored."""
 
     def ended(self, result: Result | Evaluation | None) -> None:
         """Handle the end of the run that `began` reported, with its result, or None if the run failed."""
 
     async def flush(self) -> None:
-        """Finish sending pending data, if the observer sends any. Called last; the result is returned after this."""
+        """Finish sending pending data, if the observer sends data. This method is called last; the run's result is
+        returned after this method has ended."""

@@ -71,7 +71,7 @@ def resumed(
 
 
 def _check_limits(config: Config, changes: Mapping[str, Any], stored_results: StoredResults) -> None:
-    """Refuse a limit that is already spent."""
+    """Refuse a new limit that the run has already spent."""
     spent = {
         "max_calls": stored_results.spent.calls, "max_tokens": stored_results.spent.tokens,
         "max_usd": stored_results.spent.usd,
@@ -114,7 +114,7 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], stored_resu
             setting=name,
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
-    # A grammar restricts the agent to the choices, so requests with a grammar differ from requests without.
+    # A grammar restricts the agent to the choices, so requests with a grammar differ from requests without a grammar.
     if grammar and config.choices and attempts:
         raise UsageError(
             "settings.fixed",

@@ -1,8 +1,8 @@
 """Review of waiting edits: a person, or the gate if it has enough tasks, decides about each edit that waits.
 
-Approved edits are applied as one version; the trust of an entry still follows its origin, not the reviewer. Rejected
-edits are stored, so that an edit with the same text is refused. An edit can be approved only while the entries that it
-changes are the same as when the edit was proposed.
+Approved edits are applied as one version; the trust of an entry still follows the origin of the entry, not the
+reviewer. Rejected edits are stored, so that an edit with the same text is refused. An edit can be approved only while
+the entries that it changes are the same as when the edit was proposed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from practicum.store.versions import Difference, diff_entries, lineage, read_par
 class Review:
     """Edits that wait for review together, or were reviewed together.
 
-    `id` is the step and an index within the step, such as "3.1", and `base` the version after that step. `state` is
-    pending, approved or rejected, and `reason` the reason of the decision. `version` is the version that an approval
-    created, and `entries` are the entries of its edits. `tried` are the scores measured with and without the edits.
+    `id` is the step that proposed the edits, with an index within the step, such as "3.1"; the `id` of a correction or
+    note is an id such as "c5". `base` is the version after the step. `state` is pending, approved or rejected, and
+    `reason` the reason of the decision. `version` is the version that an approval created, and `entries` are the ids of
+    the entries that the approved edits apply to. `tried` are the measured scores with and without the edits.
     """
 
     id: str
@@ -61,7 +62,7 @@ class Review:
 
     @property
     def correction(self) -> Correction | None:
-        """The correction or the note that waits; None for edits of the playbook."""
+        """The correction or the note that is reviewed; None for edits of the playbook."""
         edit = self.edits[0]
         return Correction.of(int(self.id[1:]), edit) if self.id.startswith(LETTER) and isinstance(edit, Add) else None
 
@@ -87,8 +88,8 @@ class Review:
 
 @dataclass(frozen=True)
 class ReviewFilter:
-    """Filter of reviews by trust, kind of flag and section; None matches any value. Unless `flag` is set, a false
-    `flagged` excludes reviews with a flag."""
+    """Filter of reviews by trust, kind of flag and section; None matches any value. If `flagged` is false and `flag` is
+    None, reviews with a flag are excluded."""
 
     trust: str | None = None
     flag: str | None = None
@@ -151,7 +152,8 @@ class _Measured(TypedDict):
 
 
 class _ReviewRow(TypedDict):
-    """Data of a row in addition to the edits. The row of a run from another machine may hold any data."""
+    """Data of a row of the review table, in addition to the edits. The row of a run from another machine may hold any
+    data."""
 
     base: int
     version: NotRequired[int]
@@ -163,7 +165,7 @@ _ROW: TypeAdapter[_ReviewRow] = TypeAdapter(_ReviewRow)
 
 
 def count_pending(store: Store) -> int:
-    """Return the number of reviews that wait."""
+    """Return the number of reviews that are pending."""
     table = schema.reviews
     return int(store.rows(store.select(func.count(table.c.id)).where(table.c.state == PENDING))[0][0])
 
@@ -226,8 +228,8 @@ class Effect:
 
 
 class Present:
-    """Current version of a run, compared with the versions that edits were proposed for. `context` is the current
-    version, if the caller has read it."""
+    """Current version of a run, compared with the versions that edits were proposed for. A caller that has read the
+    current version already passes it as `context`."""
 
     def __init__(self, store: Store, context: Context | None = None) -> None:
         self.store = store
@@ -236,7 +238,8 @@ class Present:
         self._contexts: dict[int, Context] = {}
 
     def problem(self, review: Review, context: Context) -> str:
-        """Return the reason why edits cannot be applied to a context that follows from the current version, or ""."""
+        """Return the reason why the edits of a review cannot be applied to `context`, or "" if the edits can be
+        applied. `context` is the current version, perhaps with edits of other reviews applied."""
         if review.correction is not None:
             return ""
         added = {ref for edit in review.edits if (ref := getattr(edit, "ref", ""))}
@@ -252,7 +255,7 @@ class Present:
         return refused[0].reason if refused else ""
 
     def _changed(self, entry: Entry, base: int) -> bool:
-        """Return whether an entry differs from its state at a version."""
+        """Return whether an entry differs from the same entry in the version `base`."""
         if base in self._line:
             return entry.changed > base
         if base not in self._contexts:
@@ -285,8 +288,8 @@ class Present:
 
 @dataclass(frozen=True)
 class Approval:
-    """Result of an approval: the context after it, the approved edits, and the edits that stay pending because they
-    cannot be applied, with the reasons."""
+    """Result of an approval: the context after the approval, the approved edits, and the edits that stay pending
+    because they cannot be applied, with the reasons."""
 
     context: Context
     approved: tuple[Review, ...] = ()
@@ -296,8 +299,8 @@ class Approval:
 def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | None = None) -> Approval:
     """Apply edits that wait for review as one version, oldest first.
 
-    `why` maps the id of an edit that no person approved to the reason of its approval. (For corrections and notes see
-    `correcting.Corrector.decide`.)
+    If no person approved an edit, `why` maps the id of the edit's review to the reason of the approval. (Corrections
+    and notes are approved by `correcting.Corrector.decide`.)
 
     In a served space, the version goes through a canary like a learned version. Raises UsageError for a run that can be
     resumed and would have no task left after the approval, and Conflict while a version is in a canary.
@@ -330,7 +333,7 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
 
 
 def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
-    """Reject edits for this reason; an edit with the same text is refused from then on."""
+    """Reject edits for this reason. After the rejection, an edit with the same text is refused."""
     return store_reviews(store, [replace(one, state=REJECTED, reason=required_reason(reason)) for one in reviews])
 
 
@@ -371,7 +374,8 @@ def _with_reason(edit: Edit, reason: str) -> Edit:
 
 
 def _require_reviewable(store: Store) -> None:
-    """Raise UsageError if a resume of the run could not continue after another version is added."""
+    """Raise UsageError for a run that has not ended and has no task left to learn from, because a resume could not
+    continue after a version is added."""
     _, splits, state = read_run(store)
     if state == "done" or state in CHANGED:
         return

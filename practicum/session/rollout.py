@@ -1,8 +1,9 @@
-"""Rollout: a candidate version is shown to a share of the sessions, until outcomes decide whether it stays.
+"""Rollout: a candidate version is shown to a share of the sessions, until outcomes decide whether the candidate becomes
+live.
 
-The candidate is taken back as soon as a sequential test finds it worse, overall or for one kind of request. The
-candidate is promoted when the test finds it better, or when the planned number of scored requests is reached without a
-difference (see `sequential`).
+The candidate is taken back as soon as a sequential test finds the candidate worse than the live version, overall or for
+one kind of request. The candidate is promoted when the test finds the candidate better, or when the planned number of
+scored requests is reached without a difference (see `sequential`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TAKEN_BACK: Final = "taken back"
 """States of a rollout: in a canary; stopped by the replay gate; live; stopped by the test or by hand."""
 
 BY_HAND = "was made live by hand"
-"""End of the text of an alarm about a rollback."""
+"""Last words of the text of an alarm about a rollback."""
 
 KINDS_FROM = 1_000
 """Maximum number of requests that kinds of requests are computed from. The newest requests are used."""
@@ -49,7 +50,7 @@ def ended_text(version: int, state: str, reason: str) -> str:
 
 @dataclass
 class Rollout:
-    """Rollout in progress, with the sessions whose scores it counted.
+    """Rollout of a candidate version, with the sessions whose scores were counted.
 
     `base` is the version that the candidate is compared with, and `length` the maximum number of scored requests that
     are shown the candidate.
@@ -81,7 +82,7 @@ class Rollout:
 
     @classmethod
     def by_hand(cls, number: int, version: int, base: int) -> Rollout:
-        """Return the rollout of a version that a person made. The version is live without a test."""
+        """Return the rollout of a version that a person created by hand. The version becomes live without a test."""
         return cls.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not run"})
 
     @classmethod
@@ -99,7 +100,8 @@ class Rollout:
         return kind_of(self.centroids, vector) if len(self.centroids) else None
 
     def take(self, version: int, score: float, kind: int | None, session: str) -> RolloutDecision | None:
-        """Count the score of a request that was shown this version. Return a decision on the candidate, or None.
+        """Count the score of a request that was shown this version. Return a decision on the candidate, or None if no
+        decision is possible yet.
 
         Only the first score of a session counts: further scores of a session are not independent. If ten scores per
         session counted, one in five candidates that are as good as the live version would be taken back.

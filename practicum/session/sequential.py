@@ -17,10 +17,10 @@ more canary scores (measured at the 90% quantile). If no live score waits, the c
 lost.
 
 `Drift` detects a fall of the mean of one stream against its own past, by a CUSUM of such bets (e-CUSUM; Shin, Ramdas
-and Rinaldo 2024, "E-detectors"). Its baseline is estimated, so its error rate is measured and not proven: see
-`bench/canary_bench.py`, which measures both tests.
+and Rinaldo 2024, "E-detectors"). The baseline of `Drift` is estimated, so the error rate of `Drift` is measured and not
+proven: see `bench/canary_bench.py`, which measures both tests.
 
-`kinds` computes kinds of tasks, whose scores `CanaryTest` compares separately as strata.
+`kinds` groups tasks into kinds. `CanaryTest` compares the scores of each kind separately, as a stratum.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ SLACK = 1.0
 """Number of standard errors of the baseline by which a stream may fall without an alarm."""
 
 DRIFT_STAKES = (0.05, 0.1, 0.2, 0.4)
-"""Shares of the wealth that the largest possible value would lose. Larger shares cause false alarms after a few low
-values."""
+"""Stakes of `Drift`: the shares of the wealth that bets lose if the value is 1, the largest possible value. Larger
+stakes cause false alarms after a few low values."""
 
 LEAST = 25
-"""Minimum number of vectors of a kind: a smaller stratum would use a share of the error rate and decide nothing."""
+"""Minimum number of task vectors in a kind: a smaller stratum would use a share of the error rate and decide
+nothing."""
 
 ITERATIONS = 30
 
 
 @dataclass
 class Bet:
-    """Bet that gains, which are in [-1, 1], are positive on average. It is won permanently when the wealth, which is
-    the mean over the stakes, reaches `goal`."""
+    """Bet that gains are positive on average. Each gain is in [-1, 1]. The wealth is the mean of the wealths of all
+    stakes. When the wealth reaches `goal`, the bet is won permanently."""
 
     goal: float
     wealth: float = 1.0
@@ -92,8 +93,8 @@ class Arm:
 
 @dataclass
 class Arms:
-    """Scores of both arms, of all tasks or of one kind. `worse` and `better` are bets on the canary; `better` is None
-    for a single kind."""
+    """Scores of both arms, for all tasks or for one kind of task. `worse` is the bet that the canary is worse than the
+    live version, and `better` is the bet that the canary is better; `better` is None for one kind of task."""
 
     worse: Bet
     better: Bet | None = None
@@ -119,10 +120,10 @@ class Arms:
 class CanaryTest:
     """Test whether a canary is worse or better than the live version, updated by one scored request at a time.
 
-    `strata` is the number of kinds of tasks. If the canary is worse for no kind of task, the test calls it worse with a
-    chance of at most `alpha`: the test on all tasks uses half of `alpha`, and the other half is divided among the
-    strata. Without strata, the test on all tasks uses the whole `alpha`. If the canary is not better overall, the test
-    calls it better with a chance of at most `alpha`.
+    `strata` is the number of kinds of tasks. If the canary is not worse than the live version, overall and for every
+    kind of task, the chance that the test finds the canary worse is at most `alpha`: the test on all tasks uses half of
+    `alpha`, and the other half is divided among the strata. Without strata, the test on all tasks uses the whole
+    `alpha`. If the canary is not better overall, the chance that the test finds the canary better is at most `alpha`.
     """
 
     def __init__(self, strata: int = 0, alpha: float = 0.05) -> None:
@@ -131,7 +132,8 @@ class CanaryTest:
         self.kinds = [Arms(Bet(2 * strata / alpha)) for _ in range(strata)]
 
     def take(self, canary: bool, score: float, kind: int | None = None) -> None:
-        """Count one score in [0, 1], in the order of arrival. Raises ValueError for another score or kind."""
+        """Count one score in [0, 1], in the order of arrival. Raises ValueError for a score outside [0, 1] or an
+        unknown kind."""
         if not 0 <= score <= 1:
             raise ValueError(f"a score must be between 0 and 1, not {score}")
         if kind is not None and not 0 <= kind < len(self.kinds):
@@ -142,7 +144,7 @@ class CanaryTest:
 
     @property
     def worse(self) -> Literal["all"] | int | None:
-        """The tasks for which the canary is worse: "all", the number of a kind, or None if no test has found it
+        """The tasks for which the canary is worse: "all", the number of a kind, or None if no test has found the canary
         worse."""
         if self.all.worse.won:
             return "all"
@@ -150,7 +152,7 @@ class CanaryTest:
 
     @property
     def better(self) -> bool:
-        """Whether the canary is better overall. It may still be worse in one kind of task."""
+        """Whether the test has found the canary better overall. The canary may still be worse for one kind of task."""
         return self.all.better is not None and self.all.better.won
 
     def as_json(self) -> dict[str, Any]:
@@ -166,8 +168,9 @@ class Drift:
     """Detector of a fall of the mean of a stream of values in [0, 1].
 
     The first `reference` values form a baseline. Then a wealth of 1 is bet that values are below the baseline; the
-    wealth is reset to 1 whenever it falls below 1. Values are suspect until a reset; then they join the baseline, which
-    becomes more precise while the mean is steady. After an alarm, the detector starts again with a new baseline.
+    wealth is reset to 1 whenever it falls below 1. After the baseline, each value is suspect until the next reset. At a
+    reset, all suspect values join the baseline, which becomes more precise while the mean is steady. After an alarm,
+    the detector starts again with a new baseline.
     """
 
     reference: int = 200
@@ -189,9 +192,9 @@ class Drift:
 
     @property
     def bar(self) -> float:
-        """Threshold of a fall: the mean of the baseline, less `SLACK` standard errors."""
+        """Threshold below which values count as fallen: the mean of the baseline, less `SLACK` standard errors."""
         mean = self.total / self.count
-        # Even 200 equal values do not prove that all will be equal, so the variance is at least 1 / count.
+        # Even 200 equal values do not prove that all later values will be equal, so the variance is at least 1 / count.
         variance = max(self.squares / self.count - mean * mean, 0.0) + 1 / self.count
         return max(mean - SLACK * sqrt(variance / self.count), 0.0)
 
@@ -244,7 +247,7 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
         nearest = (vectors @ centroids.T).max(axis=1) if len(centroids) else np.zeros(len(vectors))
         distances = np.maximum(1 - nearest, 0)
         if (total := float(distances.sum())) < 1e-6 * len(vectors):
-            # All vectors are equal to a centroid, up to rounding.
+            # Each vector equals one of the centroids, up to rounding.
             break
         chosen = rng.choice(len(vectors), p=distances / total)
         centroids = np.vstack([centroids, vectors[chosen]])
@@ -252,7 +255,7 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
         own = (vectors @ centroids.T).argmax(axis=1)
         sizes = np.bincount(own, minlength=len(centroids))
         if sizes.min() < LEAST:
-            # Remove one kind at a time, since its vectors may make another kind large enough.
+            # Remove one kind at a time, since the vectors of a removed kind may make another kind large enough.
             centroids = np.delete(centroids, sizes.argmin(), axis=0)
             continue
         sums = np.stack([vectors[own == kind].sum(axis=0) for kind in range(len(centroids))])
@@ -261,5 +264,6 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
 
 
 def kind_of(centroids: np.ndarray, vector: np.ndarray) -> int:
-    """Return the kind of a task: the centroid nearest to its unit vector. Raises ValueError if `centroids` is empty."""
+    """Return the kind of a task: the index of the centroid that is nearest to the task's unit vector. Raises ValueError
+    if `centroids` is empty."""
     return int((centroids @ vector).argmax())

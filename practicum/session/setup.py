@@ -39,13 +39,14 @@ REPEATED_ATTEMPTS = ("lessons", "refine", "rounds")
 """Settings of repeated attempts at a task, which stored traces do not allow."""
 
 SINGLE_ATTEMPT: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
-"""Values that disable repeated attempts."""
+"""Settings of methods, each with the value that disables repeated attempts."""
 
 
 CLASHES: tuple[Clash, ...] = (
     Clash(
         lambda s: s.config.from_traces and getattr(s.settings, "online", False),
-        "`online` predicts before it learns, but stored traces already contain the attempts: leave out `online`",
+        "with `online`, a task is attempted before the run learns from the task, but stored traces already contain the "
+        "attempts: leave out `online`",
         code="settings.conflict",
     ),
     Clash(
@@ -85,14 +86,15 @@ CLASHES: tuple[Clash, ...] = (
         unless={"models": hosts}, code="settings.unused", fields={"setting": "api_key_env"},
     ),
 )  # fmt: skip
-"""Settings of a run that conflict with its method or its tasks."""
+"""Combinations of settings that are refused because they conflict with the run's method or tasks."""
 
 
 @dataclass(frozen=True)
 class Setup:
     """Run that is ready to start: its configuration and tasks, and the objects that were built from them.
 
-    `roles` are the roles whose models the run calls, `act_roles` the roles that its attempts call.
+    `roles` are the roles whose models the run calls, and `act_roles` are the roles that the attempts of an evaluation
+    call.
     """
 
     config: Config
@@ -114,12 +116,12 @@ class Setup:
 
     @property
     def models(self) -> set[str | None]:
-        """Names of the models that the run calls, or could call; None for a model without a name."""
+        """Names of the models that the run calls, or could call. Contains None if `model` is not set."""
         return {self.config.model, *self.config.roles.values(), *self.method.models.values()}
 
     def digest(self, *parts: Any) -> str:
         """Return a digest of strings or JSON values, and of the settings that results depend on. A place in the journal
-        with this digest in its name holds only results of the same work."""
+        with this digest in the place's name holds only results for the same `parts` and the same settings."""
         return digest(*parts, self.config.model_dump(mode="json", exclude=FREE))[:12]
 
     def test_name(self, name: str) -> str:
@@ -132,7 +134,7 @@ class Setup:
         return tuple(name for name in names if name in self.config.settings)
 
     def client(self, role: str) -> Client | None:
-        """Return the client that the caller passed for a role, or None."""
+        """Return the client that the caller passed for a role, or None if no client was passed."""
         return passed_client(self.config, self.parts, role)
 
 
@@ -144,8 +146,8 @@ def passed_client(config: Config, parts: Parts, role: str) -> Client | None:
 def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
     """Check the configuration of a run, and build its objects.
 
-    `values` are fields of `Config`; `method` may be a Method, and `settings` its Settings. Unless `scored`, targets may
-    be missing. Raises UsageError or TaskFileError before the first paid call.
+    `values` are fields of `Config`; `method` may be a Method, and `settings` its Settings. If `scored` is false,
+    targets may be missing. Raises UsageError or TaskFileError before the first paid call.
     """
     for tasks in splits.by_name.values():
         require_tasks(() if isinstance(tasks, StoredTasks) else tasks)
@@ -175,7 +177,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
         available = ", ".join(sorted(filter(None, setup.models))) or "none"
         raise UsageError(
             "settings.unused",
-            f"`prices` names {unknown[0]!r}, which is not a model of this run (its models: {available})",
+            f"`prices` names {unknown[0]!r}, which is not a model of this run (models of this run: {available})",
             setting="prices",
         )
     # A run stores the settings that the user set, as JSON values of their types.
@@ -195,7 +197,8 @@ def with_defaults(config: Config, parts: Parts) -> Config:
 
 
 def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
-    """Return the values and parts with a Method object moved to `parts`, and with settings as plain values."""
+    """Return the values and the parts. A Method object in the values is moved to the parts, and a Settings object is
+    replaced by plain values."""
     values = dict(values)
     if isinstance(settings := values.get("settings"), GateSettings):
         values["settings"] = settings.model_dump(exclude_unset=True)
@@ -206,8 +209,8 @@ def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any
 
 
 def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
-    """Build the objects of a run that was checked at its first setup. Raises UsageError if a Python object is not
-    passed."""
+    """Build the objects of a run, without the checks of `set_up`. Raises UsageError if the configuration names a Python
+    object that is not in `parts`."""
     redactor = make_redactor(config)
     if redactor is not None:
         splits = redactor(splits)
@@ -234,7 +237,7 @@ def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
 
 
 def make_redactor(config: Config) -> Redactor | None:
-    """Return the redactor of a run, or None."""
+    """Return the redactor of a run, or None if the run redacts nothing."""
     if not config.redact:
         return None
     return Redactor(config.redact, derived_key("redact"), Path(config.redact_map) if config.redact_map else None)
@@ -249,7 +252,7 @@ def _check_tasks(setup: Setup) -> None:
         if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
             raise TaskFileError(
                 "tasks.duplicate_id",
-                f"two of {where} have the id {tasks[twice].id!r}: rename one of them",
+                f"two of {where} have the id {tasks[twice].id!r}: change the id of one of the two",
                 id=tasks[twice].id,
             )
         if split == "train" and (config.from_traces or not config.labels):
@@ -260,7 +263,8 @@ def _check_tasks(setup: Setup) -> None:
 
 
 def _check_method(setup: Setup) -> None:
-    """Refuse a method that lacks a package, or that cannot let edits wait for review."""
+    """Refuse a method that needs a missing package, and a method that cannot let edits wait, if the run's edits must
+    wait for review."""
     config = setup.config
     if extra := methods.missing_extra(config.method):
         raise UsageError(
@@ -276,7 +280,8 @@ def _check_method(setup: Setup) -> None:
 
 
 def strangers(config: Config, levels: Set[Trust]) -> str:
-    """Return the sources of a run that are less trusted than the operator's own, as text, or ""."""
+    """Return the sources of a run that are less trusted than the operator's own, as text, or "" if no source is less
+    trusted."""
     sources = [
         f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels - {"own"}
     ]
@@ -316,7 +321,7 @@ def _check_roles(setup: Setup) -> dict[str, str]:
             called = ", ".join(setup.roles) or "none"
             raise UsageError(
                 "role.unused",
-                f"this run does not call a {name} (it calls: {called}): leave the {name} out of `roles`",
+                f"this run does not call a {name} (this run calls: {called}): leave the {name} out of `roles`",
             )
         models[name] = model
     return models

@@ -1,8 +1,10 @@
-"""Selection of the corrections and notes that a request is shown (defined in `session.corrections`).
+"""Selection of the corrections and notes that are shown with a request (see `session.corrections` for their
+definition).
 
 Learning takes minutes and is tested; a correction takes effect at once. The corrections nearest to a request are shown
-last in the prompt. A correction of a request that is only similar is marked as a correction of another request. A new
-correction replaces an older correction of the same request, and an older correction that caused the wrong answer.
+last in the prompt. If a correction belongs to a request that is only similar to the present request, the correction is
+marked as a correction of another request. A new correction replaces an older correction of the same request, and an
+older correction that caused the wrong answer.
 
 `session.correcting.Corrector` puts a correction in effect, and `serve.space.ServedSpace.show` adds corrections to a
 request.
@@ -46,8 +48,9 @@ other sets (docs/results.md).
 """
 
 ALIKE: Mapping[Retrieval, float] = {"cosine": 0.22, "words": 0.08, "mixed": 0.12}
-"""Minimum similarity between a question and a note that the question is shown, by retrieval. At most 3% of pairs of
-unrelated texts reach this similarity. The values were chosen and measured like `SIMILAR`."""
+"""Minimum similarity between a question and a note, by retrieval measure. A note with a lower similarity is not shown
+with the question. At most 3% of pairs of unrelated texts reach this similarity. The values were chosen and measured
+like `SIMILAR`."""
 
 SAME = 0.9
 """Minimum cosine at which two questions count as paraphrases of one question, if their numbers, names and negations
@@ -73,7 +76,7 @@ NOTED = "# Notes from earlier work"
 
 @dataclass(frozen=True)
 class Near:
-    """Correction or note for a request. `same`: the correction is of the same question as the request's."""
+    """Correction or note for a request. If `same`, the correction is of the question that the request asks."""
 
     correction: Correction
     same: bool = False
@@ -82,8 +85,9 @@ class Near:
 def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
     """Return a view with the corrections and notes for the view's task added after the retrieved entries.
 
-    A small model gets right answers and solved tasks as earlier turns, which it can continue; a capable model gets both
-    as pages of text, so that the conversation contains only the user's turns.
+    A small model gets right answers and solved tasks as earlier turns of a conversation, which the model can continue.
+    A capable model gets right answers and solved tasks as pages of text, so that the conversation contains only the
+    user's turns.
     """
     pages, turns = [*view.pages], view.turns
     if small:
@@ -121,7 +125,7 @@ class Corrections:
         self._similar = similar
         self._questions = questions
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()
-        """Pieces of corrections whose requests had few neighbours, by the number of the correction."""
+        """Pieces of the requests of unsettled corrections (see `_settled`), by the number of the correction."""
         self._clear()
         self._rewritten = 0
         self.changes = 0
@@ -139,7 +143,7 @@ class Corrections:
 
     @property
     def version(self) -> int:
-        """Last version that was read."""
+        """Number of the last version of corrections that was read."""
         return self._context.version
 
     def __len__(self) -> int:
@@ -161,7 +165,8 @@ class Corrections:
         return self._context.get(id)
 
     async def follow(self, store: Store) -> None:
-        """Read changes from the store. After rows were removed for good, everything is read again."""
+        """Read changes from the store. If rows were removed permanently since the last call, all corrections are read
+        again."""
 
         def unread() -> tuple[int, list[Version]]:
             t = schema.spaces
@@ -227,7 +232,8 @@ class Corrections:
     def _settled(self, correction: Correction) -> Correction:
         """Return a correction with the currently derived question.
 
-        If its request has few neighbours, the correction is unsettled: the question is derived again later.
+        If the correction's request has few neighbours (see `session.questions`), the correction is unsettled: the
+        question is derived again later.
         """
         if correction.note or not (pieces := pieces_of(correction.query)):
             return correction
@@ -243,8 +249,8 @@ class Corrections:
     async def near(self, question: str) -> list[Near]:
         """Return the corrections and notes to show for a question.
 
-        The order is general notes, notes, corrections of similar requests, corrections of the same request; within each
-        group the nearest is last.
+        The order is general notes, notes, corrections of similar requests, corrections of the same request; in each of
+        these four parts, the nearest correction or note is last.
         """
         if not self._live:
             return []
@@ -265,7 +271,7 @@ class Corrections:
         return [*map(Near, general[::-1]), *map(Near, notes[::-1]), *near[::-1]]
 
     async def is_same(self, question: str, correction: Correction) -> bool:
-        """Return whether a correction is of the same question, perhaps in other words."""
+        """Return whether a correction is of this question, perhaps in other words."""
         return not correction.note and (await self._compare(question, correction))[1]
 
     def _exact(self, key: tuple[bool, str]) -> Correction | None:
@@ -273,7 +279,8 @@ class Corrections:
         return None if number is None else self._live[number]
 
     async def _compare(self, question: str, correction: Correction) -> tuple[float, bool]:
-        """Return the cosine of two questions, and whether they are the same, perhaps in other words."""
+        """Return the cosine between `question` and the question of a correction, and whether both are the same
+        question, perhaps in other words."""
         if normalise(question) == normalise(correction.asked):
             return 1.0, True
         vectors = self._retriever.vectors
@@ -294,9 +301,9 @@ class Corrections:
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """Return the numbers of the corrections that a new correction of an `answer` replaces.
 
-        These are the correction of the same question, and corrections of paraphrased questions that misled the model.
-        An old correction misled the model if its right answer equals the `answer`, but not the right answer of the new
-        correction.
+        Replaced are the correction of the same question, and each correction of a paraphrase of the question that
+        misled the model. An old correction misled the model if its right answer equals the `answer`, but not the right
+        answer of the new correction.
         """
         if not self._live:
             return []

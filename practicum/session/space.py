@@ -1,8 +1,8 @@
 """A run in use by a program: show its context, report outcomes, and learn from the outcomes.
 
-A `Space` keeps the files, the context and the vectors open. It notices new versions made by another process, or by
-learning in this process. Showing only reads the run; a report is a short write that does not wait for the process that
-learns.
+A `Space` keeps the files, the context and the vectors open. The `Space` notices new versions that another process
+makes, or that learning in this process makes. Showing only reads the run; a report is a short write that does not wait
+for the process that learns.
 """
 
 from __future__ import annotations
@@ -154,13 +154,13 @@ def open(  # named for `practicum.open`
 ) -> Space:
     """Open a run for use in a program, at the version with this number or name.
 
-    Default: the live version of a served space, otherwise the last version. A name may also be written RUN@NAME. A
-    playbook file or a Context can be opened for `show` and `ask` too.
+    By default, the live version of a served space is opened, or else the last version. A name may also be written
+    RUN@NAME. A playbook file or a Context can be opened for `show` and `ask` too.
 
-    Other keywords are the same as for `learn`; their defaults are the run's values. `parts` holds the Python objects of
-    the run: the method for `show`, the agent for `ask`, and the scorer for `learn`. `wait` is the time (s) that
-    learning waits for another process that writes to the run. Without `trust_run`, a run from another machine shows its
-    context, but the agent, models and programs that it names are not used.
+    Other keywords are the same as for `learn`; the defaults of these keywords are the run's values. `parts` holds the
+    Python objects of the run: the method for `show`, the agent for `ask`, and the scorer for `learn`. `wait` is the
+    time (s) that learning waits for another process that writes to the run. Without `trust_run`, a run from another
+    machine shows its context, but the agent, models and programs that the run names are not used.
 
     Raises UsageError or StoreError if the run or version does not exist.
     """
@@ -178,7 +178,7 @@ class Space(Opened):
 
     @property
     def context(self) -> Context:
-        """Version that is shown now."""
+        """Context of the version that `show` uses now."""
         return self._reader().context()
 
     @property
@@ -201,10 +201,10 @@ class Space(Opened):
         return self._stored(read_names, {})
 
     def name(self, name: str, version: int | str | None = None) -> int:
-        """Name a version (None: the last version) and return its number. If another version had the name, the name
-        moves.
+        """Name a version (None: the last version) and return the version's number. If another version had the name, the
+        name moves to this version.
 
-        A process that opened the run by this name shows the version from then on.
+        After this call, a process that opened the run by this name shows the named version.
         """
         return name_version(self._writable_store("a name"), name, version)
 
@@ -213,7 +213,7 @@ class Space(Opened):
         delete_name(self._writable_store("a name"), name)
 
     async def show(self, query: str, *, user: str | None = None) -> Shown:
-        """Return the context that the method shows its agent for a query, as in training and evaluation, with the
+        """Return the context that the method shows an agent for a query, as in training and evaluation, and add the
         corrections and notes about the query.
 
         `user` is the end user who asks, if the query is not the operator's own.
@@ -256,9 +256,9 @@ class Space(Opened):
 
         `answer` is anything that your own agent may return: a text, a Trace, or a mapping with "answer" and, for
         example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score; `target` is the right answer,
-        `comment` a description of the error, and `label` a word such as thumbs_up. A later report adds to an earlier
-        report, and replaces the fields that both have. An outcome that was learned from is then learned from again.
-        Raises UsageError for an unknown id.
+        `comment` a description of the error, and `label` a word such as thumbs_up. A later report adds fields to an
+        earlier report, and replaces the fields that both reports have. If a report changes an outcome that was learned
+        from, the outcome is learned from again. Raises UsageError for an unknown id.
 
         `user` is the end user who reports. Lessons from reports of users, and from questions of users (see `show`), may
         wait for review (`practicum review RUN`). A user's report never replaces the operator's report.
@@ -285,8 +285,8 @@ class Space(Opened):
     async def approve(self, ids: Iterable[str]) -> Approval:
         """Apply edits that wait for review as one version, and put corrections and notes in effect.
 
-        Edits that no longer apply keep waiting, and are in `refused`. Raises UsageError for the id of an edit that does
-        not wait.
+        Edits that can no longer be applied keep waiting, and are in `refused` of the returned Approval. Raises
+        UsageError for the id of an edit that does not wait.
         """
         with Store.read(self._run_to_learn()) as stored:
             reviews = find_reviews(stored, ids)
@@ -299,10 +299,10 @@ class Space(Opened):
         return replace(done, approved=(*corrections, *done.approved))
 
     async def reject(self, ids: Iterable[str], reason: str) -> list[Review]:
-        """Reject edits that wait for review; an edit with the same text is refused from then on.
+        """Reject edits that wait for review. After the rejection, an edit with the same text is refused.
 
         A correction or a note (such as c5) that is in effect can be rejected too. Raises UsageError for an id of
-        neither kind.
+        anything else.
         """
         reason = required_reason(reason)
         with Store.read(self._run_to_learn()) as stored:
@@ -315,8 +315,8 @@ class Space(Opened):
         return [*await self._decide([one for one in reviews if one.id not in edits], REJECTED, reason), *done]
 
     async def reopen(self, ids: Iterable[str]) -> list[Review]:
-        """Make rejected edits, corrections and notes wait for review again. Raises UsageError for an id that is not
-        rejected."""
+        """Make rejected edits, corrections and notes wait for review again. Raises UsageError for the id of an edit,
+        correction or note that is not rejected."""
         store = self._writable_store("a decision")
         return reopen(store, find_reviews(store, ids, (REJECTED,)))
 
@@ -364,7 +364,8 @@ class Space(Opened):
             )  # fmt: skip
 
     async def edit(self, *edits: Edit) -> ApplyResult:
-        """Apply edits made by hand as one version, which is shown at once; edits that do not apply are in `refused`.
+        """Apply edits made by hand as one version, which is shown at once. Edits that cannot be applied are in
+        `refused` of the result.
 
         Raises UsageError for a run that has not ended, and while a service has a version in a canary.
         """
@@ -372,7 +373,7 @@ class Space(Opened):
             return apply_edits(store, lambda context: Delta(edits))
 
     async def rollback(self, version: int | str) -> int:
-        """Make an earlier version the last version again, as a new version. Return the number of the new version.
+        """Add a new version with the context of an earlier version. Return the number of the new version.
 
         Raises UsageError for an unknown version.
         """
@@ -391,7 +392,7 @@ class Space(Opened):
         keep_mixed: bool = False,
         alike: bool = False,
     ) -> ForgetReport:
-        """Remove everything derived from these tasks, sources or tags, and these entries, for good, and return a
+        """Remove permanently these entries, and everything that was derived from these tasks, sources or tags. Return a
         report.
 
         Corrections and notes, such as c5, are entries too. `keep_mixed` keeps entries that also have other sources, and
@@ -404,7 +405,7 @@ class Space(Opened):
             )  # fmt: skip
 
     async def forget_user(self, user: str, *, alike: bool = False) -> Forgotten:
-        """Remove the data of an end user, and the lessons from these data, for good, and return a report.
+        """Remove permanently the data of an end user and the lessons from these data. Return a report.
 
         `alike` also removes other text with rare words of the user's texts. Raises UsageError if no data of the user
         are stored.
@@ -437,7 +438,7 @@ class Space(Opened):
             if self._version is not None:
                 raise UsageError(
                     "settings.conflict",
-                    "learning continues from the last version: name no version, or leave out `learn`",
+                    "learning continues from the last version: open the run without a version, or leave out `learn`",
                 )
             corrections, complete = await self._complete(reader, text)
             async with writing(folder, self._wait) as store:
@@ -462,7 +463,8 @@ class Space(Opened):
             return await answer_query(text, context, setup, state, corrections)
 
     async def _complete(self, reader: Reader, text: str) -> tuple[list[str], Callable[[View], View] | None]:
-        """Return the ids of the corrections and notes for a query, and the function that adds them to a view."""
+        """Return the ids of the corrections and notes for a query, and the function that adds these corrections and
+        notes to a view."""
         near = await reader.near(text)
         if not near:
             return [], None
@@ -511,8 +513,9 @@ async def ask(
     """Answer one query with a context: the context of a run or of a playbook file, or a `Context`. With `learn`, also
     learn from the query.
 
-    Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
-    the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
+    Keywords are the same as for `learn`; the defaults of the keywords are the run's values. A program with many queries
+    should open the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and
+    the errors.
     """
     require_keywords(ask, config)
     async with open(context, method=method, settings=settings, parts=parts, trust_run=trust_run, **config) as space:

@@ -1,7 +1,7 @@
 """Trials of waiting edits: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
 
 The test is the paired test of the acceptance gate (`methods.blocks.gate`). Before an approval, only a trial shows
-waiting edits to the agent. The attempts of a trial are written to the run's journal, so the same call continues an
+waiting edits to the agent. The attempts of a trial are written to the run's journal, so repeating the call continues an
 interrupted trial, and a validation that the run paid for is not paid for again.
 """
 
@@ -81,11 +81,12 @@ async def try_reviews(
 ) -> Tried:
     """Score a run with and without the waiting edits with these ids (None: all waiting edits without a flag).
 
-    The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
-    the score with all of these edits is worse. With `approve_better`, each edit is tried by itself, and the gate
-    approves it if the bet that the edit is better is won on at least `MIN_TASKS` tasks; the error rate of the bet is
-    divided by the number of edits, and flagged edits are never approved in this way. Other keywords are the same as for
-    `learn`; their defaults are the run's values, but the run's limits do not apply.
+    The tasks are `val`, or the validation tasks of the run. Several edits are tried together first. If the score with
+    all of these edits is worse than without them, the edits are tried one by one. With `approve_better`, each edit is
+    tried by itself, and the gate approves the edit if the bet that the edit raises the score is won on at least
+    `MIN_TASKS` tasks; the error rate of the bet is divided by the number of edits, and flagged edits are never approved
+    in this way. Other keywords are the same as for `learn`; the defaults of these keywords are the run's values, except
+    that the run's limits do not apply.
 
     Raises UsageError before the first paid call for invalid arguments, and, without `trust_run`, for a run from another
     machine that names an agent, models or programs that the keywords do not replace. Raises ProviderError if no task
@@ -114,7 +115,8 @@ async def try_reviews(
         if corrections := [review.id for review in pending if review.correction is not None]:
             raise UsageError(
                 "review.not_tried",
-                f"{corrections[0]} is a correction or a note, which cannot be tried: approve or reject it",
+                f"{corrections[0]} is a correction or a note, which cannot be tried: approve or reject "
+                f"{corrections[0]}",
             )
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
@@ -163,7 +165,8 @@ class _Trying:
     done: Tried = field(default_factory=Tried)
 
     async def all(self, reviews: Sequence[Review], separately: bool) -> None:
-        """Try the edits: together first, or with `separately` each by itself."""
+        """Try the edits: first together, and then one by one the edits that were not accepted together. With
+        `separately`, try the edits only one by one."""
         possible, together = list[Review](), list[Review]()
         context_so_far = self.present.context
         for review in reviews:
@@ -174,7 +177,7 @@ class _Trying:
                 self.done.untried[review.id] = "the change does not affect the agent's view"
             else:
                 possible.append(review)
-                # Of several edits of one entry, only the first can be tried together with others.
+                # Of several edits of one entry, only the first edit can be tried together with edits of other entries.
                 if not separately and not self.present.problem(review, context_so_far):
                     together.append(review)
                     context_so_far = context_so_far.apply(Delta(review.edits)).context
@@ -215,8 +218,8 @@ class _Trying:
 
 
 def _with_unique_refs(review: Review) -> Iterable[Any]:
-    """Return the edits of a review. Their refs, which name entries that are not added yet, are unique among all
-    reviews."""
+    """Return the edits of a review, with refs that are unique among all reviews. A ref names an entry that is not added
+    yet."""
     refs = {ref: f"{review.id} {ref}" for edit in review.edits if (ref := getattr(edit, "ref", ""))}
     edits_named = review.held.naming(refs).edits
     return [replace(edit, ref=refs[edit.ref]) if edit.op == "add" and edit.ref else edit for edit in edits_named]

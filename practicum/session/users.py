@@ -7,10 +7,11 @@ interactions and reports of the other users stay. Lessons from the whole session
 session is learned from again.
 
 A removal is a row of `erasures` and goes through stages that can be repeated. One transaction writes the row and
-removes the user's rows. Then the run forgets, the database file is rewritten (`Store.scrub`), logs are emptied, and the
-remaining data are counted. An interrupted removal is finished from the data in its row: at the next start, by the next
-call or command, and by a running service. Until the run has forgotten the lessons, the row holds the ids of the
-interactions; then it holds keyed digests of these ids, and at the end only counts. The row never holds the user's name.
+removes the user's rows. After the transaction, the lessons are removed from the run (`session.forget`), the database
+file is rewritten (`Store.scrub`), logs are emptied, and the remaining data are counted. An interrupted removal is
+finished from the data in the row: at the next start, by the next call or command, and by a running service. Until the
+lessons are removed from the run, the row holds the ids of the interactions. After that, the row holds keyed digests of
+these ids, and at the end only counts. The row never holds the user's name.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Forgotten:
     `again` is the number of outcomes of shared sessions that wait to be learned from again; `entries` and `records` are
     the numbers of entries and records that were removed from the run of the space. `alike` is the number of remaining
     entries and records with rare words of the user's texts. `left` is the number of the user's rows and texts that
-    still exist; it must be 0.
+    still exist; `left` must be 0.
     """
 
     space: str
@@ -115,7 +116,7 @@ class StoredUserData:
 
 @dataclass(frozen=True)
 class _Erasure:
-    """Row of `erasures` that is not done."""
+    """Removal that is not finished, as a row of `erasures`."""
 
     number: int
     state: str
@@ -123,7 +124,7 @@ class _Erasure:
     data: Mapping[str, Any]
 
     def write(self, store: Store, data: Mapping[str, Any], **values: Any) -> None:
-        """Replace the data and these columns of the row."""
+        """Replace the data of the row, and the columns named in `values`."""
         t = schema.erasures
         row = store.update(t).where(t.c.number == self.number).values(data=json.dumps(data), **values)
         store.change(lambda at: at.run(row))
@@ -150,7 +151,7 @@ def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[
     with closing(database):
         matching_stores = [store for store in stores if _has_data_of(store, user)]
         for other in unfinished_spaces(database):
-            # An unfinished removal in a matching space is left to the caller, who continues and reports it.
+            # An unfinished removal in a matching space is left to the caller, who continues and reports the removal.
             if other.space not in {store.space for store in matching_stores}:
                 with suppress(RunBusy):
                     erase(other)
@@ -174,7 +175,7 @@ def _has_data_of(store: Store, user: str) -> bool:
 
 def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
     """Yield the stored data of a user in a space: one item for each row and for each lesson, entry and edit. Raises
-    Unknown if nothing is stored."""
+    Unknown if no data of the user are stored."""
     # Include rows that wait to be written.
     store.change(lambda at: None)
     data, own_ids = _find_data(store, user), _ids_of(store, user)
@@ -197,12 +198,12 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
 
 
 def forget_user(store: Store, user: str, *, alike: bool = False) -> Forgotten:
-    """Remove a user's data from a space for good, and count the remaining rows and texts.
+    """Remove a user's data permanently from a space, and count the user's rows and texts that still exist.
 
-    With `alike`, everything else that the space learned is removed too if it shares distinctive words with the user's
-    data. An interrupted removal in the space is finished first. Raises Unknown if no data of the user are stored,
-    RunBusy if another process writes lessons of the space (try again), Unfinished if some data cannot be removed now,
-    and another StoreError if the removal could not be recorded, so that nothing was removed.
+    With `alike`, everything else that the space learned and that shares distinctive words with the user's data is
+    removed too. An interrupted removal in the space is finished first. Raises Unknown if no data of the user are
+    stored, RunBusy if another process writes lessons of the space (try again), Unfinished if some data cannot be
+    removed now, and another StoreError if the removal could not be recorded, so that nothing was removed.
     """
     done = erase(store, user, alike)
     if done is None:
@@ -224,7 +225,7 @@ def _ids_of(at: Store | Transaction, user: str) -> Any:
 
 
 def _find_data(at: Store | Transaction, user: str) -> StoredUserData | None:
-    """Return the stored data of a user, or None."""
+    """Return the stored data of a user, or None if no data are stored."""
     i, o = schema.interactions, schema.outcomes
     ids, sessions, pins = set[str](), set[str](), set[str]()
     for row in at.rows(at.select(i.c.id, i.c.session, i.c.data).where(i.c.user == user)):
@@ -264,11 +265,12 @@ def erase(
     space: Store, user: str | None = None, alike: bool = False, *,
     clean: Callable[[StoredUserData], None] = lambda data: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
-    """Record the removal of a `user` (None: of no further user), and finish all recorded removals of a space.
+    """Record the removal of the data of a `user` (None: record no removal), and finish all recorded removals of a
+    space.
 
     Returns the report on the user, or None if no data are stored. Two callbacks update the data in memory: `clean`
-    after the rows are removed, and `rewritten` after the lessons are removed. Raises the errors that `forget_user`
-    raises, except Unknown.
+    after the rows are removed, and `rewritten` after the lessons are removed from the run. Raises the errors that
+    `forget_user` raises, except Unknown.
     """
     done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
     try:
@@ -338,7 +340,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
 def _finish(store: Store, erasure: _Erasure) -> dict[str, int]:
     """Count the user's remaining ids in files, and reduce the row to the counts.
 
-    The database file was rewritten by `Store.scrub`, so it holds no bytes of removed rows.
+    The database file was rewritten by `Store.scrub`, so the file holds no bytes of removed rows.
     """
     ids, counts = {*erasure.data["ids"]}, dict(erasure.data["counts"])
     counts["left"] += sum(_digest(id) in ids for id in matches_in(store.all_files(), ID))
@@ -347,8 +349,8 @@ def _finish(store: Store, erasure: _Erasure) -> dict[str, int]:
 
 
 def _sources(store: Store, taught: frozenset[str]) -> set[str]:
-    """Return the source names of these outcomes in a run. Each revision of an outcome is a task, and so is the request
-    of a held-out outcome."""
+    """Return the sources by which a run names the outcomes of the interactions `taught`. Each revision of an outcome is
+    a task, and so is the request of a held-out outcome."""
     names = {f"task:{row.task_id}" for row in store.rows(store.select(schema.tasks.c.task_id))}
     for table in (schema.journal, schema.attempts, schema.lessons):
         names.update(*(json.loads(row.sources) for row in store.rows(store.select(table.c.sources))))
@@ -430,7 +432,8 @@ def _rows_left(store: Store, ids: Sequence[str]) -> int:
 
 
 def _learned(store: Store, data: StoredUserData) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run on these outcomes, and the entries and edits that depend on them."""
+    """Yield the rows of a run that come from the user's outcomes, and the entries and edits that depend on these
+    outcomes."""
     taught, versions, space = data.ids | data.shared, read_versions(store), store.name
     for row in store.rows(store.select(schema.tasks)):
         if _outcome_sources([f"task:{row.task_id}"], taught):

@@ -1,4 +1,4 @@
-"""Combination of the caller's observers of a run into one."""
+"""Combination of the caller's observers of a run into one observer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from practicum.session.result import Evaluation, Result, RunInfo, Watch
 
 
 class Watches(Watch):
-    """Several observers of one run as one: each receives every event, in order. An observer that did not receive
-    `began` does not receive `ended`, because this observer may be observing another run."""
+    """Several observers of one run, combined into one observer. Each of the observers receives every event, in the
+    order of the list. An observer that did not receive `began` does not receive `ended`, because such an observer may
+    be observing another run."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
@@ -56,13 +57,15 @@ def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
     """Return the `watch` argument (None, an observer, or several) as one observer. In a notebook, None becomes
     a display.
 
-    Raises UsageError for anything else.
+    Raises UsageError for a `watch` of another type.
     """
     if watch is None and in_notebook():
         return Notebook()
     watches: list[Any] = [] if watch is None else [*watch] if isinstance(watch, list | tuple) else [watch]
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
         raise UsageError(
-            "settings.invalid", f"watch= takes a practicum.Watch or a list of them, not {wrong[0]!r}", setting="watch"
+            "settings.invalid",
+            f"watch= takes a practicum.Watch or a list of Watches, not {wrong[0]!r}",
+            setting="watch",
         )
     return Watches(watches)

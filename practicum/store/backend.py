@@ -1,7 +1,7 @@
 """Interface of an open database: a SQLite file, or a server at a URL.
 
-Databases at URLs are plug-ins: a package registers a `StoreKind` in the entry point group `practicum.stores`, under the
-scheme of its URLs.
+Databases at URLs are plug-ins: a package registers a `StoreKind` in the entry point group `practicum.stores`, under a
+name that is the scheme of the URLs, such as `postgresql`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Lease(Protocol):
         """Whether the connection that holds the lease has ended, as far as known without a query."""
 
     def renew(self) -> None:
-        """Take the lease again if its connection was lost. Raises RunBusy if another process has the lease now,
-        StoreAway if the database cannot be reached."""
+        """Take the lease again if the connection that held the lease was lost. Raises RunBusy if another process has
+        the lease now, StoreAway if the database cannot be reached."""
 
     def close(self) -> None:
         """Release the lease."""
@@ -39,9 +39,9 @@ class Sessions(Protocol):
     """The versions that sessions see. All nodes show the same version to a session."""
 
     async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
-        """Return the stored version of a session. If no version is stored, or if the stored version is `dead`, store
-        `version` and return it. Returns None if the database does not answer within `late` seconds, or if the space was
-        deleted."""
+        """Return the version that is stored for a session. If no version is stored, or if the stored version is `dead`
+        (a version that sessions may no longer see), store `version` and return `version`. Returns None if the database
+        does not answer within `late` seconds, or if the space was deleted."""
 
     def close(self) -> None:
         """Release all resources."""
@@ -58,7 +58,7 @@ class Backend(Protocol):
     index: str
     """Kind of index for spaces with many entries, as registered in `practicum.indexes`."""
     patience: float
-    """Maximum time for which rows of learning wait for a database that cannot be reached (s)."""
+    """Maximum time (s) for which rows of learning (see `writer`) wait for a database that cannot be reached."""
 
     def rows(self, query: Any, waits: bool) -> list[Any]:
         """Return the rows of a query, as named tuples. `waits`: whether to wait if the database cannot be reached at
@@ -68,10 +68,11 @@ class Backend(Protocol):
         """Open a transaction that may write. Raises the errors of the database unchanged."""
 
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
-        """Lock these spaces (sorted) against other writers until the transaction ends."""
+        """Lock the spaces with these ids, which must be sorted, against other writers until the transaction ends."""
 
     def end(self, db: Connection, spaces: Sequence[str]) -> None:
-        """Announce changes of these spaces to all nodes, with the commit."""
+        """Announce to all nodes that these spaces changed. The announcement is part of the transaction, so it takes
+        effect with the commit."""
 
     def now(self, db: Connection) -> float:
         """Return the seconds since 1970, by the clock that all nodes share."""
@@ -88,9 +89,9 @@ class Backend(Protocol):
         """Whether the database ended a transaction because of a deadlock."""
 
     def changes(self, space: str, *, fresh: bool = True) -> int:
-        """Return a number that differs after each change of the content that a space shows. Takes some microseconds. On
-        a server, the old number may be returned for a moment after a write. Without `fresh`, no query is made: the
-        number is as old as the last call with `fresh` for any space of the database."""
+        """Return a number that changes with each change of the content that a space shows. A call takes some
+        microseconds. On a server, the old number may be returned for a moment after a write. Without `fresh`, no query
+        is made: the returned number was read by the last call with `fresh` for any space of the database."""
 
     def lease(self, space: str, files: Path) -> Lease:
         """Take the lease of a space. `files` is the folder with the files of the space. Raises RunBusy if another
@@ -100,18 +101,20 @@ class Backend(Protocol):
         """Whether another process has the lease of a space."""
 
     def exclusive(self, name: str) -> AbstractContextManager[None]:
-        """Run the block on one node at a time; other nodes that enter a block with this name wait."""
+        """Run the block while no other block with this name runs on any node; if another such block runs, wait until it
+        ends."""
 
     def serve(self) -> AbstractContextManager[None]:
         """Mark the database as served during the block. Raises RunBusy if another process serves the same database
         file."""
 
     def is_served(self) -> bool:
-        """Whether another process serves spaces of the database. Also True if this cannot be known, as on a server."""
+        """Whether another process serves spaces of the database. Also True if practicum cannot find this out, as for a
+        database on a server."""
 
     def sessions(self, seconds: float) -> Sessions | None:
-        """Return the store of the versions that sessions see. A version is kept for `seconds` after the last request of
-        its session. Returns None if only one process can serve the database."""
+        """Return an object that stores the version that each session sees. The version of a session is kept for
+        `seconds` after the last request of the session. Returns None if only one process can serve the database."""
 
     def scrub(self) -> None:
         """Overwrite deleted rows, as far as the database can. Raises StoreError if bytes of deleted rows remain because
@@ -121,7 +124,7 @@ class Backend(Protocol):
         """Delete the index of a space, if the index is stored in the database."""
 
     def release(self) -> None:
-        """Free the cache of the database."""
+        """Free the memory that the database uses as a cache."""
 
     def close(self) -> None:
         """Release all resources."""

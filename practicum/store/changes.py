@@ -20,7 +20,7 @@ IN_TEXT = ("answer", "steps", "comment")
 """Fields of an entry's data that are part of the text `Entry.solved`."""
 
 Piece = tuple[str, bool]
-"""Part of a text, and whether it is marked as changed."""
+"""Part of a text, and whether the part is marked as changed."""
 
 
 def marked(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
@@ -49,7 +49,7 @@ class EntryChange:
 
     @property
     def entry(self) -> Entry:
-        """Entry after the change, or before its removal."""
+        """Entry after the change or, if the entry was removed, before the change."""
         entry = self.new or self.old
         assert entry is not None
         return entry
@@ -61,8 +61,8 @@ class EntryChange:
 
     @property
     def fields(self) -> list[tuple[str, Any, Any]]:
-        """Changed fields of the entry's data, as (name, old, new): only texts and numbers, and no fields of
-        IN_TEXT."""
+        """Changed fields of the entry's data, as (name, old value, new value). Only fields whose values are texts or
+        numbers are included, and the fields in IN_TEXT are left out."""
         old, new = (entry.data if entry is not None else {} for entry in (self.old, self.new))
         names = [name for name in {**old, **new} if name not in IN_TEXT and old.get(name) != new.get(name)]
         return [

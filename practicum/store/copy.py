@@ -29,7 +29,7 @@ OF_SPACE = ("state", "config", "mark", "learning", "seconds", "result", "numbere
 """Copied columns of the table `spaces`."""
 
 CHUNK = 500
-"""Rows in memory at a time."""
+"""Maximum number of rows of a copy that are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def _copied(source: Store, target: Store) -> dict[str, int]:
     if wrong := [table for table in sent if sent[table] != received[table]]:
         raise StoreError(
             "store.copy_failed",
-            f"the copy of {source.folder} differs in {', '.join(wrong)}, so the copy was removed: try again",
+            f"the copy differs from {source.folder} in the rows of {', '.join(wrong)}, so the copy was removed: try "
+            "again",
         )
     return {table: rows for table, (rows, _) in sent.items() if rows}
 
@@ -122,12 +123,13 @@ def _copy(read: Transaction, write: Transaction, table: Table) -> tuple[int, str
 
 
 def _sum(at: Transaction, table: Table, take: Callable[[list[Any]], None] = lambda part: None) -> tuple[int, str]:
-    """Return the number and the digest of the rows of a table, passing each part to `take`."""
+    """Return the number and the digest of the rows of a table. The rows are read in parts; `take` is called with each
+    part."""
     digest, count = hashlib.sha256(), 0
     for part in _rows(at, table):
         count += len(part)
         for row in part:
-            # The representation of a value includes its type.
+            # `repr` gives equal values of different types, such as 1 and 1.0, different texts.
             digest.update(repr(tuple(row)).encode(errors="surrogatepass"))
         take(part)
     return count, digest.hexdigest()

@@ -46,7 +46,7 @@ from practicum.store.writer import Writer, Writing
 T = TypeVar("T")
 
 PART = 1_000
-"""Rows read at a time."""
+"""Number of rows that are read at a time."""
 
 
 class Database:
@@ -61,8 +61,8 @@ class Database:
 
     @classmethod
     def at(cls, place: Path | URL, folder: Path, *, create: bool = False) -> Database:
-        """Open the database of a service. `place` is its folder or its URL; `folder` is the local folder if `place` is
-        a URL. Raises StoreError if the database cannot be opened."""
+        """Open the database of a service. `place` is the folder or the URL of the database; `folder` is the local
+        folder (see `Database`) if `place` is a URL. Raises StoreError if the database cannot be opened."""
         _make(folder)
         if isinstance(place, Path):
             _refuse_earlier(place)
@@ -120,8 +120,9 @@ class Database:
         return select(table.c.space, *columns).where(table.c.space.in_([*spaces]))
 
     def files(self, name: str, space: str) -> Path:
-        """Return the folder with the caches and logs of a space. The folder may not exist. In a database file, raises
-        StoreError for a name that is not valid, because such a name may lead out of the folder."""
+        """Return the folder with the caches and logs of a space. The folder may not exist. For a space in a database
+        file, raises StoreError if the name is not valid, because a path with such a name may lead out of the folder of
+        the database."""
         if self.shared:
             return self.folder / SPACES / f"{quote(name, safe='')}.{space}"
         if not SPACE_NAME.fullmatch(name):
@@ -142,8 +143,8 @@ class Database:
         return self.store(name, self.require(name).space)
 
     def create(self, name: str) -> Store:
-        """Reserve a space with this name and open it for writing, so that the caller can write its first version.
-        Raises StoreError if a live space has this name, RunBusy if another process is creating the space."""
+        """Reserve a space with this name and open it for writing, so that the caller can write the first version of the
+        space. Raises StoreError if a live space has this name, RunBusy if another process is creating the space."""
         row = self.do(lambda at: reserve_space(at.db, name)).result()
         if row.state == "live":
             raise StoreError("run.exists", f"{self.backend.name} already has a space named {name}: choose another name")
@@ -352,8 +353,7 @@ class Store(Scope):
         return self.database.backend.is_served()
 
     def changes(self) -> int:
-        """Return a number that differs after each change of the content that the space shows (see
-        `Backend.changes`)."""
+        """Return a number that changes with each change of the content that the space shows (see `Backend.changes`)."""
         return self.database.backend.changes(self.space)
 
     def rows(self, query: Any) -> list[Any]:
@@ -379,7 +379,8 @@ class Store(Scope):
         """Insert or replace rows without waiting. The rows are written before any later write, at the latest on close.
 
         Use `post` for rows that a resume can create again, and for rows that only later writes depend on. If the rows
-        cannot be written, the next write raises the error, at the latest the end of the store's `with` block.
+        cannot be written, the next write raises the error. If no write follows, the end of the store's `with` block
+        raises the error.
         """
         if rows:
             self._raise_failure()
@@ -395,7 +396,8 @@ class Store(Scope):
         await self.write(schema.steps, [])
 
     def _raise_failure(self) -> None:
-        """Raise the error of an earlier write, because later writes may depend on its rows."""
+        """If an earlier write failed, raise the error of that write, because later writes may depend on the rows of
+        that write."""
         if self._writing is not None and self._writing.failure is not None:
             raise self._writing.failure
 
@@ -406,7 +408,7 @@ class Store(Scope):
         return [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
 
     def in_other_spaces(self, pieces: Collection[bytes]) -> set[bytes]:
-        """Return the pieces of text that occur in rows of other spaces."""
+        """Return the items of `pieces` that occur in rows of spaces other than this space."""
         matches, remaining = set[bytes](), {*pieces}
         for table in schema.metadata.sorted_tables if remaining else ():
             others = select(table).where(table.c.space != self.space).execution_options(yield_per=PART)
@@ -419,7 +421,7 @@ class Store(Scope):
         return matches
 
     def remove_index(self) -> None:
-        """Delete the index of the space in the folder and in the database. It can be rebuilt."""
+        """Delete the index of the space in the folder and in the database. The index can be rebuilt."""
         remove_index_files(self.files)
         self.change(lambda at: self.database.backend.drop_index(at.db, self.space))
 
@@ -428,7 +430,8 @@ class Store(Scope):
         processes that have the space open then load the space again. A PostgreSQL server only marks the storage of the
         rows as free, and overwrites it later.
 
-        Raises StoreError if another process reads the file, because the log then cannot be truncated.
+        Raises StoreError if another process is reading the database file, because SQLite then cannot truncate the
+        write-ahead log.
         """
         t = schema.spaces
         self.change(lambda at: at.run(at.update(t).values(rewritten=t.c.rewritten + 1)))
@@ -483,7 +486,8 @@ class Store(Scope):
             with as_stored(self.folder):
                 raise error
         if kind is None:
-            # An error of the last posted rows was not raised yet.
+            # Raise the error of the last posted rows if they could not be written: no later write has raised this
+            # error.
             self._raise_failure()
 
     def _book_left_in_flight(self) -> None:
@@ -503,7 +507,8 @@ class Store(Scope):
             for sent in left_in_flight(self.files, paid)
         ]  # fmt: skip
         if rows:
-            # If this process is killed before it deletes the file, the next process replaces these rows by equal rows.
+            # If this process is killed before it deletes FLIGHT_FILE, the next process replaces these rows by equal
+            # rows.
             self.change(lambda at: at.put(schema.journal, *rows))
 
 
@@ -551,7 +556,7 @@ def _make(folder: Path) -> None:
 
 
 def _refuse_earlier(folder: Path) -> None:
-    """Raise StoreError for a folder of an earlier version of practicum."""
+    """Raise StoreError if an earlier version of practicum created the folder."""
     if not is_store(folder):
         with suppress(NotARun):
             located(folder)
@@ -563,7 +568,7 @@ DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, A
 
 @contextmanager
 def as_stored(folder: Path) -> Iterator[None]:
-    """Raise StoreError for errors that are caused by unexpected values in rows."""
+    """Convert the errors that unexpected values in rows cause (DAMAGED) into StoreError."""
     try:
         yield
     except DAMAGED as error:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 ROW_ORDER = "row_order"
-"""PostgreSQL's column with the number of a row, in the order of writing. SQLite has `rowid`."""
+"""PostgreSQL's column with the number of a row, in the order of writing. In SQLite, `rowid` is this number."""
 
 TWIN = "in PostgreSQL"
 """Key in the `info` of a table whose form in PostgreSQL differs from its form in SQLite. The value is the form in
@@ -107,7 +107,8 @@ def upsert(table: Table, dialect: str) -> Insert:
 
     new = postgresql.insert(table.info.get(TWIN, table))
     keys = [column.name for column in table.primary_key]
-    # This includes ROW_ORDER, so a replaced row gets the next number of the sequence.
+    # In a table with the column ROW_ORDER, this column is updated too: a replaced row gets the next number of the
+    # sequence.
     values = {column.name: column for column in new.excluded if column.name not in keys}
     return new.on_conflict_do_update(index_elements=keys, set_=values)
 

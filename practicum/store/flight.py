@@ -28,7 +28,7 @@ MOST_SLOTS = 100_000
 """Maximum number of slots that are read, because the file may come from an untrusted source."""
 
 _SLOT = struct.Struct("<?7x16s16x16s3qd")
-"""Format of a slot: whether it is taken, an id, an empty field, the key of the call, its tokens (input, cached,
+"""Format of a slot: whether the slot is taken, an id, an empty field, the key of the call, its tokens (input, cached,
 output), its cost in dollars."""
 
 
@@ -108,7 +108,7 @@ class Flight:
 
 def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
     """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the place and the
-    digest of each row of the journal. It is only called if the file contains calls."""
+    digest of each call in the journal. This function is only called if the file contains calls."""
     try:
         with (folder / FLIGHT_FILE).open("rb") as file:
             data = file.read(MOST_SLOTS * _SLOT.size)

@@ -1,8 +1,8 @@
 """The folder of a store, and the location of its rows: a database file in the folder (DATABASE_FILE), or a database
 whose URL is in a file in the folder (STORE_FILE).
 
-A folder may come from someone else, and could make practicum send the user's password to a foreign server. So
-practicum only connects to a database at a URL if this installation wrote the STORE_FILE, which a mark in it proves.
+A folder may come from someone else, and could make practicum send the user's password to a foreign server. So practicum
+only connects to a database at a URL if this installation wrote the STORE_FILE. A mark in the file proves this.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def is_store(folder: Path) -> bool:
 
 
 def located(path: Path) -> tuple[Path, str | None]:
-    """Split the path of a space into the folder of the store and the name of the space. FOLDER/spaces/NAME has the name
-    NAME; the path of a store has the name None, which means its only or its default space. Raises NotARun for any other
-    path."""
+    """Split the path of a space into the folder of the store and the name of the space. For FOLDER/spaces/NAME, the
+    name is NAME. For the path of a store, the name is None, which means the only space of the store or, in a store of
+    several spaces, the default space. Raises NotARun for any other path."""
     if is_store(path):
         return path, None
     if path.parent.name == SPACES and is_store(path.parent.parent):
@@ -76,7 +76,7 @@ def located(path: Path) -> tuple[Path, str | None]:
     if run and is_run(Path(run)):
         raise NotARun("run.not_found", f"{path} is version {name} of a run, but a run is needed: use {run}")
     runs = sorted(inner.parent for file in (DATABASE_FILE, STORE_FILE) for inner in path.glob(f"*/{file}"))
-    advice = f": use a run in it, such as {runs[-1]}" if runs else ": use the folder of a run or of a store"
+    advice = f": use a run in this folder, such as {runs[-1]}" if runs else ": use the folder of a run or of a store"
     raise NotARun("run.not_found", f"{path} is not a run folder, because it has no {DATABASE_FILE}{advice}")
 
 
@@ -111,15 +111,15 @@ def refuse_links(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Location of a space in a database: its URL, without a password, and the name of the space."""
+    """Location of a space in a database: the URL of the database, without a password, and the name of the space."""
 
     store: str
     space: str
 
 
 def read_elsewhere(folder: Path) -> Elsewhere | None:
-    """Return the location of a store's rows as its STORE_FILE gives it; None without this file, if the rows are in the
-    folder.
+    """Return the location of a store's rows, which the STORE_FILE of the folder contains. Returns None if the folder
+    has no STORE_FILE, because the rows are then in the DATABASE_FILE of the folder.
 
     Raises StoreError if this installation did not write the STORE_FILE.
     """
@@ -148,7 +148,7 @@ def remove_index_files(folder: Path, keep: Collection[str] = ()) -> None:
     """Delete the files of an index, except the files in `keep`."""
     for path in folder.glob(INDEX_FILES):
         if path.name not in keep:
-            # Windows does not delete a file that a process has mapped. The next writer of an index deletes it.
+            # Windows does not delete a file that a process has mapped. The next writer of an index deletes the file.
             with suppress(PermissionError):
                 path.unlink(missing_ok=True)
 

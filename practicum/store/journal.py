@@ -47,7 +47,7 @@ class JournalRow:
     @property
     def silent(self) -> bool:
         """Whether the row is a reply without text. The reply was paid for but is not ok, so a resume after an outage
-        requests it again."""
+        sends the same request again."""
         return not self.ok and self.usage.calls > 0
 
 
@@ -115,21 +115,22 @@ MOST_TEXTS = 2**16
 that occurs again is also stored again."""
 
 ROWS_PER_BLOCK = 128
-"""Rows that are read together, because a resumed run looks rows up in about the order of writing."""
+"""Number of rows that are read together, because a resumed run looks rows up in about the order of writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Record of an outage: the provider failed until the run stopped. `number` is the position of its row in the
-    order of writing (see `note_outage`)."""
+    """Record of an outage: the provider failed until the run stopped. `number` is the position of the outage's row in
+    the order of writing. For `again` and `lost`, see `note_outage`."""
 
     number: int
     again: Sequence[str]
     lost: Sequence[str]
 
     def covers(self, row: JournalRow) -> bool:
-        """Whether a row was written before the outage was recorded, at one of the places in `again` or below one of
-        them. Notes below these places stay valid, so they are not covered."""
+        """Whether the outage covers a row: the row was written before the outage was recorded, and the place of the row
+        is in `again` or below a place in `again`. Notes below a place in `again` stay valid, so the outage does not
+        cover them."""
         below = row.role != NOTE_ROLE
         return row.number < self.number and any(
             row.place == place or (below and row.place.startswith(f"{place}/")) for place in self.again
@@ -147,7 +148,8 @@ class Journal:
         self.store = store
         self._scope = Scope("") if store is None else store
         self.hits = 0
-        # The last row of earlier processes, the number of their rows that are not read yet, and the outages.
+        # The position of the last row of earlier processes, the number of rows of earlier processes that are not read
+        # yet, and the outages.
         self._last, self._unread, self._outages = (0, 0, []) if store is None else self._read_begin()
         self._new_outages = 0
         self._unused: dict[str, JournalRow] = {}
@@ -220,7 +222,7 @@ class Journal:
         self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps([model, name, instead])))
 
     def refused(self) -> list[tuple[str, str, str | None]]:
-        """Return the arguments of all calls of `note_refused`, in order, also of earlier processes."""
+        """Return the arguments of all calls of `note_refused`, in order, including the calls in earlier processes."""
         table = schema.journal
         noted = table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
         rows = self._rows(self._scope.select(table.c.answer, ROW).where(noted).order_by(ROW))
@@ -238,8 +240,8 @@ class Journal:
 
     def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
         """Note that the provider failed until the run stopped. At and below the places in `again`, a resume retries
-        failures; if a request has changed there, the resume sends it instead of raising JournalMismatch. `lost` are the
-        places at which the provider failed at the end."""
+        failures; if a request has changed at such a place, the resume sends the changed request instead of raising
+        JournalMismatch. `lost` are the places at which the provider failed when the run stopped."""
         self._new_outages += 1
         place, value = (
             f"outage {len(self._outages) + self._new_outages}",
@@ -258,8 +260,8 @@ class Journal:
         return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in sums_by_role}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
-        """Return the counts of results and of failures by role, at places with this prefix. Notes and calls in flight
-        are excluded."""
+        """Return the counts of results and of failures by role, at places that begin with `prefix`. Notes and calls in
+        flight are excluded."""
         table = schema.journal
         effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))
         counted = self._scope.select(table.c.role, table.c.ok, func.count()).group_by("role", "ok")

@@ -1,7 +1,7 @@
 """Formats of stores: creation and migration of tables, the same in SQLite and in PostgreSQL.
 
-A store records the number of its format: a SQLite file in `user_version`, and in `application_id` that practicum
-created the file; PostgreSQL in the table `format` of the schema.
+A store records the number of its format. In a SQLite file, `user_version` is the number, and `application_id` shows
+that practicum created the file. In PostgreSQL, the table `format` of the schema has the number.
 """
 
 from __future__ import annotations

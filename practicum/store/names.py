@@ -16,18 +16,19 @@ LIVE = "live"
 """Name of the version that a service shows to all sessions, except sessions that see a candidate."""
 
 EDITED = "edited"
-"""Name of the last version that a person wrote by an edit or made live. No session stays on a version before it."""
+"""Name of the last version that a person wrote by an edit or made live. No session stays on a version earlier than that
+version."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
 def read_names(store: Store) -> dict[str, int]:
-    """Return the versions of a run by name, without the name EDITED, which is internal."""
+    """Return the numbers of the named versions of a run, by name. The name EDITED, which is internal, is left out."""
     return {name: version for name, version in read_every_name(store).items() if name != EDITED}
 
 
 def read_every_name(store: Store) -> dict[str, int]:
-    """Return the versions of a run that have names, by name, including EDITED."""
+    """Return the numbers of the named versions of a run, by name, including the name EDITED."""
     table = schema.names
     rows = store.rows(store.select(table).order_by(table.c.name))
     return {row.name: row.version for row in rows}
@@ -35,7 +36,7 @@ def read_every_name(store: Store) -> dict[str, int]:
 
 def shown_version(store: Store, version: int | str | None = None) -> int | None:
     """Return the number of a version (see `find_version`). Without `version`, return the number of the live version,
-    which agents see. A space that was never served has no live version: then return None, which means the last
+    which agents see. Return None, which means the last version, if the space was never served and so has no live
     version."""
     return find_version(store, version) if version is not None else read_names(store).get(LIVE)
 
@@ -49,7 +50,7 @@ def newest_version(store: Store) -> int:
 def find_version(store: Store, version: int | str | None) -> int | None:
     """Return the number of a version, given its number, its number as a text, or its name. Returns None for None.
 
-    Raises UsageError for an unknown name. Whether a number exists is not checked.
+    Raises UsageError for an unknown name. Whether a version with the number exists is not checked.
     """
     if not isinstance(version, str):
         return version
@@ -68,9 +69,9 @@ def find_version(store: Store, version: int | str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """State of a version. `origin`: its parent, step and next entry number, and the seconds that the run has spent on
-    learning. `of_run`: changes if the configuration or the snapshot of the run changes, or if rows are permanently
-    removed."""
+    """State of a version. `origin`: the parent, the step and the next entry number of the version, and the seconds that
+    the run has spent on learning. `of_run`: values that change if the configuration or the snapshot of the run changes,
+    or if rows of the run are permanently removed."""
 
     version: int
     origin: tuple[Any, ...]
@@ -89,7 +90,7 @@ _NAMED = text(_HEAD.format(version="(SELECT version FROM names WHERE space = :sp
 
 
 def read_head(store: Store, version: int | str | None) -> Head | None:
-    """Return the state of a version (None: the live version, or the last version if none is live), with one short
+    """Return the state of a version (None: the live version, or the last version if no version is live), with one short
     query. Returns None if the version does not exist."""
     if isinstance(version, str) and version.isdecimal():
         version = int(version)
@@ -109,7 +110,8 @@ def edits_size(store: Store, version: int) -> int | None:
 
 def name_version(store: Store, name: str, version: int | str | None = None) -> int:
     """Give a name to a version (None: the last), and return the version's number. If another version has the name, the
-    name is moved. A version that gets the name LIVE also gets the name EDITED, because a person makes it live.
+    name is moved. A version that gets the name LIVE also gets the name EDITED, so that no session stays on an earlier
+    version.
 
     Raises UsageError if the version does not exist, or if the name is not valid.
     """

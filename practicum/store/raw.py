@@ -3,7 +3,7 @@
 POSIX drops all locks of a process on a file, including the locks of SQLite, as soon as any code of the process closes
 the file. The next process that opens the database then assumes that no process uses it, and truncates the shared memory
 that the first process uses, which kills the first process with SIGBUS. So a process that may have the database open
-must not open its files in any other way.
+must not open the files of the database itself, but only through SQLite.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def pieces_in(paths: Iterable[Path], pieces: Sequence[bytes]) -> list[bytes]:
 
 
 def matches_in(paths: Iterable[Path], pattern: str) -> set[str]:
-    """Return the texts in the files that match a regular expression of ASCII characters. Raises StoreError if a file
-    cannot be read."""
+    """Return all texts in the files that match a regular expression. The expression consists of ASCII characters.
+    Raises StoreError if a file cannot be read."""
     return set(_search(paths, {"pattern": pattern}))
 
 

@@ -20,8 +20,8 @@ WHY = {
 
 def read_reviewed(store: Store, last_step: int | None = None) -> dict[str, str]:
     """Return the texts of playbook edits that wait for review or were rejected, each with its state. Only edits of
-    steps up to `last_step` are included (None: all steps). Corrections are excluded, because they may be added at any
-    time and a resume must get the same result."""
+    steps up to `last_step` are included (None: all steps). Corrections are excluded: they may be added at any time, but
+    a resumed run must get the same result as the run before the interruption."""
     table = schema.reviews
     condition = table.c.state.in_(WHY) & ~table.c.id.startswith("c")
     query = store.select(table.c.state, table.c.data).where(condition).order_by(table.c.id)

@@ -1,5 +1,5 @@
 """Tables of a store. The column `space` has the id of the space that a row belongs to, or an empty text if the row
-belongs to the whole store. Ids are never reused."""
+belongs to the whole store. Ids of spaces are never reused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = StoreFormat(0x70537032, partial(metadata.create_all, checkfirst=False))
 """Format of a store: of a SQLite file, and of the tables on a server."""
 
 IN_FLIGHT = "in flight"
-"""Role in the journal of calls that were in flight when their process was killed."""
+"""Role of the journal rows of calls that were in flight when their process was killed."""
 
 FORGETTING, FORGOTTEN = "forgetting", "forgotten"
 """States of a run with removed content: `forgetting` while only the rows are removed, `forgotten` when the bytes of the
@@ -46,8 +46,8 @@ def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
 spaces = _table(
     "spaces",
     *_required(NAME, "name"),
-    *_required(NAME, "state"),  # `reserved` while only its name and its keys exist, then `live`
-    *_required(BigInteger, "token"),  # increases with each process that begins to write (see `lease`)
+    *_required(NAME, "state"),  # `reserved` while only the name and the keys of the space exist, then `live`
+    *_required(BigInteger, "token"),  # increases with each process that takes the lease (see `Lease.token`)
     *_required(BigInteger, "rewritten"),  # increases each time rows are permanently removed
     # Set to the highest value of all spaces plus one when the content that the space shows changes.
     *_required(BigInteger, "changed"),
@@ -146,7 +146,7 @@ entries = _table(
 prompts = _table(
     "prompts",
     Column("place", NAME, primary_key=True),  # place of the journal row
-    *_required(TEXT, "parts"),  # JSON: the keys of its texts {"system", "pages", "turns", "user"}
+    *_required(TEXT, "parts"),  # JSON: the keys of the prompt's texts {"system", "pages", "turns", "user"}
 )
 
 texts = _table(
@@ -181,7 +181,7 @@ interactions = _table(
     Column("user", NAME),
     Column("response", NAME),  # id of the response, as the upstream gave it
     Column("version", Integer, nullable=False),  # version that was shown
-    Column("rollout", Integer),  # number of the rollout, if its candidate or control version was shown
+    Column("rollout", Integer),  # number of the rollout whose candidate or control version was shown, or None
     Column("kind", Integer),  # kind of the request (a cluster of similar requests), only during a rollout
     Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, shown entries, usage, status, purpose
     Index("interactions_by_number", "number"),
@@ -195,9 +195,10 @@ interactions = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", NAME, primary_key=True),  # id of the interaction; for a report on a session, of its last interaction
+    # id of the interaction; for a report on a session, id of the last interaction of the session
+    Column("id", NAME, primary_key=True),
     Column("at", Float, nullable=False),  # time of the first report; once there is a score, time of the first score
-    Column("number", BigInteger),  # order of the events whose times are in `at`, counted in the space
+    Column("number", BigInteger),  # position in the order in which the values of `at` were set in the space
     Column("revision", Integer, nullable=False),  # increases with each report that changes the outcome
     Column("score", Float),
     Column("trust", NAME, nullable=False),  # trust level of the reports that learning uses: own or user
@@ -252,7 +253,8 @@ hours = _table(
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
     Column("model", NAME, primary_key=True),  # a known model, or `other` (see `upstream.Upstream.counted`)
-    # Requests that began in this hour, and requests with a `purpose` that were first reported on in this hour.
+    # Requests of users that began in this hour, and interactions with a `purpose` that got their first report in this
+    # hour.
     Column("requests", Integer, nullable=False),
     Column("failed", Integer, nullable=False),  # requests with a status of 400 and more
     Column("seconds", Float, nullable=False),  # total time from the requests to the end of their answers
@@ -275,7 +277,7 @@ keys = _table(  # `space` is the id of the only space that a key is valid for; e
     Column("per_minute", Integer),  # requests per minute; None: the limit of the service
 )
 
-logins = _table(  # `space` is empty: the key of a login determines its spaces
+logins = _table(  # `space` is empty: the key of a login determines the spaces that the user may use
     "logins",
     Column("token", NAME, primary_key=True),  # SHA-256 of the cookie, in hexadecimal digits
     Column("digest", NAME, nullable=False),  # SHA-256 of the key with which the user logged in
@@ -285,7 +287,8 @@ logins = _table(  # `space` is empty: the key of a login determines its spaces
 erasures = _table(
     "erasures",
     Column("number", Integer, primary_key=True),  # number within the space
-    Column("state", NAME, nullable=False),  # removed (rows of the user), forgotten (also learned entries), done
+    # `removed` if the rows of the user are removed, `forgotten` if the learned entries are removed too, then `done`.
+    Column("state", NAME, nullable=False),
     Column("user", NAME),  # a keyed digest of the user's name; None when the removal is done
     Column("began", Float, nullable=False),
     Column("ended", Float),

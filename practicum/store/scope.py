@@ -1,4 +1,4 @@
-"""Statements about the rows of one space, which the column `space` of a table identifies."""
+"""SQL statements about the rows of one space: the rows whose column `space` has the id of the space."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SHOWS = frozenset({
     schema.spaces, schema.versions, schema.names, schema.snapshots, schema.corrections, schema.rollouts,
     schema.outcomes,
 })  # fmt: skip
-"""Tables that determine the content that a space shows and the data that it learns from next. A change in one of these
-tables is announced to all processes that have the space open."""
+"""Tables that determine the content that a space shows, and the data that the space learns from next. A change in one
+of these tables is announced to all processes that have the space open."""
 
 
 class Scope:
@@ -108,7 +108,8 @@ class Transaction(Scope):
         self._write(table, upsert(table, self.db.dialect.name), rows)
 
     def add(self, table: Table, sums: Sequence[str], *rows: RowValues) -> None:
-        """Insert rows. If a row with the same keys exists, add the numbers in the columns `sums` to it instead."""
+        """Insert rows. If a row with the same keys exists, add the numbers in the columns `sums` to the existing row
+        instead."""
         self._write(table, insert_adding(table, self.db.dialect.name, sums), rows)
 
     def count(self, sums: Mapping[str, Any]) -> None:
@@ -122,6 +123,6 @@ class Transaction(Scope):
 
 
 def is_empty(at: Transaction) -> bool:
-    """Whether a space has no rows except its row in `spaces`: it was reserved, and nothing was written."""
+    """Whether a space has no rows except its row in `spaces`: the name was reserved, but nothing was written."""
     tables = [table for table in schema.metadata.tables.values() if table is not schema.spaces]
     return all(at.first(at.select(table.c.space).limit(1)) is None for table in tables)

@@ -2,7 +2,7 @@
 
 To open a context, practicum takes the pages of the snapshot, which are read on first access, and replays the edits that
 were made after the snapshot. The log of edits is authoritative: the snapshot is only used if its version is the
-requested version or an ancestor of it; otherwise all edits are replayed.
+requested version or an ancestor of the requested version; otherwise all edits are replayed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from practicum.store.scope import RowValues, Transaction
 from practicum.store.versions import lineage, read_edits
 
 DUE = 10_000
-"""Minimum number of edits since the last snapshot for a new snapshot."""
+"""Number of edits after which a new snapshot is due, counted from the last snapshot."""
 
 AHEAD = 64
-"""Pages that are read together when a context is read in order."""
+"""Number of pages that are read together when a context is read in order."""
 
 HASHES = 500
-"""Maximum hashes or entry numbers in one query."""
+"""Maximum number of hashes or of entry numbers in one query."""
 
 
 class SnapshotPages:
@@ -77,8 +77,8 @@ class SnapshotPages:
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """Return the entries whose embedded text has one of these hashes."""
         table = schema.entries
-        # Keep SQLite from searching by the primary key, which begins with the space: it would read all entries of the
-        # space.
+        # Keep SQLite from searching by the primary key, which begins with the space: such a search would read all
+        # entries of the space.
         in_space = unindexed(table.c.space) == self.store.space
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
         return [entry for part in parts for entry in self._read(in_space & table.c.hash.in_(part))]

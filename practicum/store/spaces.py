@@ -1,7 +1,7 @@
 """Spaces of a store: each has a name, which can be reused, and an id, which is never reused.
 
-All rows of a space have its id. A space is reserved while only its name and its keys exist, and live after its first
-version is written. So a killed process leaves a space either reserved or complete.
+All rows of a space have the id of the space. A space is reserved while only its name and its keys exist, and live after
+its first version is written. So a killed process leaves a space either reserved or complete.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ def unknown(name: str) -> UnknownSpace:
 
 
 def find_space(db: Connection, name: str) -> Any:
-    """Return the row of the space with this name, or None. The row does not change until the transaction ends."""
+    """Return the row of the space with this name, or None. No other transaction can remove the row until this
+    transaction ends."""
     t = schema.spaces
     return db.execute(select(t).where(t.c.name == name).with_for_update(read=True, key_share=True)).first()
 
 
 def reserve_space(db: Connection, name: str) -> Any:
-    """Return the row of the space with this name. If no space has the name, reserve a space with it first."""
+    """Return the row of the space with this name. If no space has the name, first reserve a space with the name."""
     row = {"space": secrets.token_hex(8), "name": name, "state": "reserved"}
     numbers = dict.fromkeys(("token", "rewritten", "changed", "numbered"), 0)
     db.execute(insert_new(schema.spaces, db.dialect.name), {**row, **numbers})
@@ -70,8 +71,8 @@ def remove_space(db: Connection, space: str) -> int:
 
 
 def take_token(db: Connection, space: str) -> int | None:
-    """Increase the token of a space, and return it for the new holder of the lease; None if the space does not
-    exist."""
+    """Increase the token of a space, and return the new token, for the process that takes the lease. Returns None if
+    the space does not exist."""
     t = schema.spaces
     # Wait for transactions that read an earlier token.
     db.execute(select(t.c.token).where(t.c.space == space).with_for_update()).all()

@@ -1,4 +1,4 @@
-"""Spaces in a SQLite file: WAL mode, several processes, one writer at a time.
+"""Spaces in a SQLite file in WAL mode: several processes may read, and one at a time may write.
 
 A write returns once its rows are on disk (synchronous=FULL).
 """
@@ -34,7 +34,7 @@ BUSY_SECONDS = 10.0
 
 PROBE_SECONDS = 0.3
 """Time for which a process that wants to write waits for the lock file (s). Another process may hold the lock for a
-moment, to test whether a writer has it."""
+moment, while it tests whether the space has a writer."""
 
 SYNCHRONOUS_VARIABLE = "PRACTICUM_SQLITE_SYNCHRONOUS"
 """Environment variable for tests: the `synchronous` mode of SQLite (OFF, NORMAL or FULL) for databases that are opened
@@ -197,7 +197,7 @@ class SqliteBackend:
                 return False
         except Timeout:
             return True
-        except OSError:  # a folder that this user may not write to, or that is not there
+        except OSError:  # the user may not write to the folder, or the folder does not exist
             return False
 
     def _lock(self, path: Path, wait: float) -> FileLock | None:

@@ -17,8 +17,8 @@ SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "outpu
 HOUR = 3_600.0
 
 LONGEST_NAME = 200
-"""Maximum characters of a name that comes from outside, such as a model name, in a column with an index: PostgreSQL
-limits the size of an index item."""
+"""Maximum length (characters) of a name in a column with an index, if the name comes from outside practicum, such as
+the name of a model. PostgreSQL limits the size of an index item."""
 
 
 def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
@@ -36,8 +36,8 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
 
 
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers that an interaction adds to `hours`. An interaction with a `purpose`, which is not a request
-    of a user, only adds its tokens."""
+    """Return the numbers that an interaction adds to `hours`. An interaction with a `purpose` is not a request of a
+    user, so it adds only the numbers of its tokens."""
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {

@@ -79,7 +79,7 @@ def read_edits(store: Store, version: int) -> tuple[Applied, ...]:
 
 
 def read_parents(store: Store) -> dict[int, int | None]:
-    """Return the parent of each version."""
+    """Return the parent of each version, by the number of the version."""
     return {
         row.version: row.parent for row in store.rows(store.select(schema.versions.c.version, schema.versions.c.parent))
     }
@@ -138,8 +138,8 @@ def rebuild(versions: Sequence[Version], version: int | None = None, letter: str
 
 @dataclass(frozen=True, slots=True)
 class EntryEvent:
-    """Edit of an entry (`done`), with the version and the step in which it was made. If the edit is a merge, `lost` are
-    the texts of the entries that it removed, by id."""
+    """Edit of an entry (`done`), with the version and the step in which the edit was made. If the edit is a merge,
+    `lost` maps the ids of the entries that the merge removed to their texts."""
 
     version: int
     step: int
@@ -148,7 +148,7 @@ class EntryEvent:
 
 
 def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:
-    """Return every edit of an entry, oldest first, including merges into another entry."""
+    """Return every edit of an entry, oldest first, including a merge of the entry into another entry."""
     return [
         EntryEvent(v.version, v.step, done)
         for v in versions
@@ -192,7 +192,8 @@ def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
 
 
 SIMILAR = 0.6
-"""Minimum fraction of common characters for two texts with the same id to match."""
+"""Minimum similarity of the texts of two entries with the same id for the entries to match: the ratio of
+`SequenceMatcher`, between 0 and 1."""
 
 
 def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
@@ -208,8 +209,8 @@ def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
 def diff_entries(
     before: Mapping[str, Entry], after: Mapping[str, Entry], same: Mapping[str, str] | None = None
 ) -> Difference:
-    """Return the difference between the entries `before` and `after`, which are given by id. `same` maps the id of an
-    entry in `after` to the id of the same entry in `before`; None: entries with equal ids are the same."""
+    """Return the difference between two sets of entries. `before` and `after` map ids to entries. `same` maps the id of
+    an entry in `after` to the id of the same entry in `before`; None: entries with equal ids are the same."""
     same = {id: id for id in after if id in before} if same is None else same
     matched = set(same.values())
     both = [(before[same[id]], entry) for id, entry in after.items() if id in same]

@@ -5,9 +5,10 @@ wait for a write ends, the write is on disk. Three kinds of writes share a trans
 
 - A change is a function that is called with the transaction. If the function raises an error, only its own effects are
   rolled back.
-- Rows of learning are written in order. After a failure, all later rows of the same learner fail too, because they may
-  depend on the failed rows. If a database server cannot be reached, rows of learning wait a moment, because their
-  content was paid for.
+- Rows of learning (see `Writer.write`) come from a learner: a process that has the lease of a space. The rows of a
+  learner are written in order. After a failure, all later rows of the same learner fail too, because they may depend on
+  the failed rows. If a database server cannot be reached, rows of learning wait a moment, because their content was
+  paid for.
 - Rows without a waiting caller, such as interactions, are kept in memory while they cannot be written.
 """
 
@@ -44,7 +45,7 @@ logger = logging.getLogger("practicum.store")
 
 UNWRITTEN, UNWRITTEN_BYTES = 20_000, 256 * 2**20
 """Maximum number of rows without a waiting caller that are kept in memory until they can be written, and maximum bytes
-of their values. Beyond it, the oldest rows are dropped."""
+of their values. Beyond either maximum, the oldest rows are dropped."""
 
 WINDOW, AGAIN = 0.05, 1.0
 """Time for which rows without a waiting caller are collected into a batch, and time after which they are retried if
@@ -55,12 +56,13 @@ PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75)
 
 
 class Writing:
-    """Right of a learner to write what a space learns, and the first failure of such a write."""
+    """Right of a learner to write what a space learns. The lease of the space gives this right."""
 
     def __init__(self, space: str, lease: Lease) -> None:
         self.space, self.lease = space, lease
         self.failure: StoreError | None = None
-        """First failure of rows, after which no more rows are written."""
+        """Error of the first rows of the learner that could not be written, or None. After a failure, no more rows of
+        the learner are written."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class _Posted:
 
 
 Refused = Callable[[str, str, str], None]
-"""Callback for a row that the database refused, with the row's space, its table and the error. It runs in the writer
-thread."""
+"""Callback for a row that the database refused. Arguments: id of the row's space, name of the row's table, name of the
+type of the error. The callback runs in the writer thread."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,11 @@ class Writer:
         self.failing: Failing | None = None
         """Set while all writes fail for a common reason, such as a full disk."""
         self.worked = time.monotonic()
-        """Time of the last successful transaction, at first the start of the writer (monotonic seconds)."""
+        """Time of the last successful transaction (monotonic seconds). Before the first transaction, the time when the
+        writer was created."""
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._waiting: list[_LearningRows] = []
-        """Rows of learning that wait for a server."""
+        """Rows of learning that wait until a server can be reached again."""
         self._posted: deque[_Posted] = deque()
         self._bytes = 0
         self._closed = False
@@ -146,9 +149,9 @@ class Writer:
 
     def do(self, change: Callable[[Transaction], T], space: str = "", writing: Writing | None = None) -> Future[T]:
         """Run a change of the space with this id, excluding other writers. If the change affects the content that the
-        space shows, announce it to all nodes. The future completes with the result of the change when the change is on
-        disk. The future fails with UnknownSpace if the space was deleted, with RunBusy if another process has taken
-        over the lease in `writing`."""
+        space shows, announce the change to all nodes. The future completes with the result of the change when the
+        change is on disk. The future fails with UnknownSpace if the space was deleted, with RunBusy if another process
+        has taken over the lease in `writing`."""
         done: Future[T] = Future()
         self._put(_Change(change, space, writing, done))
         return done
@@ -267,8 +270,8 @@ class Writer:
         self._give_up(writes, failure)
 
     def _give_up(self, writes: Sequence[_Write], failure: StoreError) -> None:
-        """Set the failure as the result of these writes. If the server cannot be reached, rows of learning wait for it
-        first, up to the `patience` of the backend."""
+        """Set the failure as the result of these writes. If the server cannot be reached, rows of learning first wait
+        for the server, at most for the `patience` of the backend."""
         now, unreachable, failed = time.monotonic(), isinstance(failure, StoreAway), list[_Write]()
         for write in writes:
             if unreachable and isinstance(write, _LearningRows) and now - write.began < self.backend.patience:
@@ -278,8 +281,8 @@ class Writer:
         _answer(failed, [(None, failure)] * len(failed))
 
     def _drop(self, posted: Sequence[_Posted]) -> None:
-        """Remove these rows, which are the oldest, from the posted rows. Some may already have been dropped, because
-        too many rows were waiting."""
+        """Remove these rows, which are the oldest, from the posted rows. Some of these rows may already have been
+        dropped by `post`, because too many rows were waiting."""
         done = set(map(id, posted))
         with self._changing:
             while self._posted and id(self._posted[0]) in done:
@@ -302,7 +305,7 @@ class _Batch:
         on the refused rows."""
 
     def write(self) -> None:
-        """Insert the posted rows and make the writes. Raises only errors that affect all of them."""
+        """Insert the posted rows and make the writes. Raises only errors that affect the whole transaction."""
         changed = sorted({write.space for write in self.writes if isinstance(write, _Change) and write.space})
         self.backend.begin(self.db, changed)
         named = {row.values["space"] for row in self.posted} | {_space(write) for write in self.writes}
@@ -342,7 +345,7 @@ class _Batch:
         self._announced |= {row.values["space"] for row in rows if row.announce}
 
     def _write(self, writes: Sequence[_LearningRows]) -> None:
-        """Write rows of learning together. If the database refuses a row, make one write after the other."""
+        """Write rows of learning together. If the database refuses a row, make the writes one after another instead."""
         writable = [write for write in writes if self._problem(write) is None]
         by_table: dict[str, tuple[Table, list[dict[str, Any]]]] = {}
         for write in writable:
@@ -388,7 +391,7 @@ class _Batch:
         return result, None
 
     def _problem(self, write: _Write) -> Exception | None:
-        """Return the reason why a write cannot be made; None if it can be tried."""
+        """Return the reason why a write cannot be made; None if the write can be tried."""
         space, writing = _space(write), write.writing
         if writing is None:
             return None if not space or self._lives(space) else UnknownSpace("space.unknown", "this space was deleted")

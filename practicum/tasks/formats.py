@@ -1,6 +1,7 @@
-"""Formats of public data sets. A file is recognized by the fields of its records and converted to tasks.
+"""Formats of public data sets. The format of a file is detected from the fields of the file's records, and each record
+is converted to a task.
 
-A format is a pydantic model of one record. It converts the record to a task, and names a scorer, choices and
+A format is a pydantic model of one record. The model converts the record to a task, and names a scorer, choices and
 instructions for the data set. Text that would reveal the answer goes to `target` and `meta`, which no model sees.
 Formats are plug-ins (entry point group `practicum.formats`).
 """
@@ -37,8 +38,8 @@ class Format(BaseModel):
     about: ClassVar[str]
     scorer: ClassVar[str]
     instructions: ClassVar[str]
-    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # choices: letters, all targets, or none
-    marks: ClassVar[Mapping[str, str]] = {}  # field → pattern of its value, if formats have equal fields
+    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # choices that are offered to the agent
+    marks: ClassVar[Mapping[str, str]] = {}  # field → pattern in the value; distinguishes formats with equal fields
     names: ClassVar[Mapping[str, str]] = {}  # name in files → field of the format
 
     def task(self, id: str) -> Task | None:
@@ -63,8 +64,8 @@ class Format(BaseModel):
 
 @dataclass(frozen=True)
 class ServedFormat:
-    """Format of tasks that are stored on a server. `read(path, url)` reads the tasks whose ids are in the file `path`
-    from the server at `url`."""
+    """Format of tasks that are stored on a server. `read(path, url)` reads, from the server at `url`, the tasks whose
+    ids are listed in the file `path`."""
 
     about: str
     read: Callable[[Path, str], Coroutine[Any, Any, Dataset]]
@@ -91,15 +92,15 @@ class Dataset:
     scorer: str
     choices: tuple[str, ...]
     instructions: str
-    left_out: int = 0  # number of records that cannot be converted to tasks
+    left_out: int = 0  # number of records that could not be converted to tasks
     about: str = ""
-    options: tuple[str, ...] = ()  # options that `practicum learn` needs in addition
+    options: tuple[str, ...] = ()  # command-line options that `practicum learn` needs for these tasks
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
     """Convert the file of a public data set to tasks. If `format` is None, the format is detected from the fields of
-    the first records. Raises UsageError for an unknown format, and TaskFileError for a malformed file. The message
-    names the file, the line or record, and the field."""
+    the first records. Raises UsageError for an unknown format, and TaskFileError for a malformed file. The message of a
+    TaskFileError names the file and, if known, the line or record and the field."""
     if format is not None and not _reads_records(FORMATS.load(format)):
         raise UsageError("settings.conflict", f"format {format!r} reads tasks from a server: pass --server URL")
     records = list(read_records(Path(path)))
@@ -133,7 +134,8 @@ def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
     names = served if format is None else [name for name in served if name == format]
     if len(names) != 1:
         raise UsageError(
-            "settings.conflict", f"--server needs one of the formats {', '.join(served)}: name one with --format"
+            "settings.conflict",
+            f"--server needs one of the formats {', '.join(served)}: name one of these with --format",
         )
     served_format: ServedFormat = FORMATS.load(names[0])
     return asyncio.run(served_format.read(path, server))
@@ -158,8 +160,8 @@ def matching_formats(path: Path) -> list[str]:
 
 
 def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
-    """Return all fields that occur in the first records, each with its first value. One record is not
-    enough, because fields with an empty cell are missing from it."""
+    """Return all fields that occur in the first records, each with its first value. One record is not enough: a field
+    whose cell is empty is missing from the record."""
     fields: dict[str, Any] = {}
     for _, record in islice(records, SAMPLED_RECORDS):
         fields = {**record, **fields}
@@ -181,12 +183,13 @@ def _detect_format(record: Record, path: Path | str) -> str:
     if not matches:
         raise TaskFileError(
             "tasks.unknown_format",
-            f"{path}: the fields of the first records ({fields}) match no format; name one with `format` "
+            f"{path}: the fields of the first records ({fields}) match no format; name the format with `format` "
             f"({', '.join(FORMATS.names())}), or read the file unconverted with `fields=input=NAME,target=NAME`",
         )
     raise TaskFileError(
         "tasks.ambiguous_format",
-        f"{path}: the fields of the first records ({fields}) match {' and '.join(matches)}; name one with `format`",
+        f"{path}: the fields of the first records ({fields}) match {' and '.join(matches)}; "
+        "name one of these with `format`",
     )
 
 
@@ -219,8 +222,8 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
 
 
 def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
-    """Move the preamble in the `meta` of the tasks to the instructions if it is the same for all tasks. If preambles
-    differ, prepend each preamble to the input of its task."""
+    """Move the preamble in the `meta` of the tasks to the instructions if all tasks have the same preamble. If the
+    preambles differ, prepend the preamble of each task to the input of the task."""
     preambles = [task.meta.get("preamble", "") for task in tasks]
     bare = [replace(t, meta={key: value for key, value in t.meta.items() if key != "preamble"}) for t in tasks]
     if len(set(preambles)) == 1:

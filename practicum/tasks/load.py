@@ -35,7 +35,8 @@ MAX_CHOICE = 80
 
 
 class _Fields(BaseModel):
-    """Record with practicum's field names. Strict, so that a number is never silently read as a string."""
+    """Record with practicum's field names. The validation is strict, so that a number is never silently read as a
+    string."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -50,11 +51,11 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     """Load the tasks of a file, in order. A record is `{"id"?, "input", "target"?, "meta"?, "trust"?}`. For the
     supported file formats see `practicum.tasks.records`.
 
-    `fields` maps these field names to the keys in the file, as in `{"input": "question", "target": "answer"}`. The
+    `fields` maps the field names above to the keys in the file, as in `{"input": "question", "target": "answer"}`. The
     other keys of a record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes
-    text as in JSON. If a record has no id, the id is its place in the file ("line-7" or "record-7", from 1; blank lines
-    count). `trust` is the trust level of the tasks. The `trust` of a record can only lower the level of its task.
-    Lessons from tasks with a level below "own" wait for review.
+    text as in JSON. If a record has no id, the id of the task is the place of the record in the file ("line-7" or
+    "record-7", from 1; blank lines count). The argument `trust` is the trust level of the tasks. The field "trust" of a
+    record can only lower the level of the record's task. Lessons from tasks with a level below "own" wait for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
@@ -118,7 +119,7 @@ def require_targets(
             raise TaskFileError(
                 "tasks.no_target",
                 f'{path}: task {task.id!r} has no target, which scorer {scorer_name!r} needs; add "target", '
-                "name its field with `fields=target=NAME`, or choose a scorer that needs no target",
+                "name the field of the target with `fields=target=NAME`, or choose a scorer that needs no target",
                 file=str(path),
                 task=task.id,
                 scorer=scorer_name,
@@ -245,7 +246,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         )
     tags = task.meta.get("tags", "")
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
-        # Each tag becomes a source ("tag:..."), and `forget` takes sources as arguments.
+        # Each tag becomes a source ("tag:..."), and `forget` takes sources as arguments, so every tag must be a string.
         raise TaskFileError(
             "tasks.invalid_field",
             f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}",

@@ -33,7 +33,7 @@ MOST_RECORDS = 1_000_000
 """Maximum number of records that are read from a file. A small compressed file may unpack to any number of records."""
 
 SAMPLED_RECORDS = 20
-"""Number of records from which the format of a file is detected."""
+"""Number of records at the start of a file from which the format of the file is detected."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Letters that label the choices of a task, in order."""
@@ -42,7 +42,7 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 _BATCH = 1000
-"""Rows of a table that are unpacked in one batch."""
+"""Maximum number of rows of a table that are unpacked at once."""
 
 _TOO_LARGE = f"{{}}: unpacks to more than {MOST_BYTES // 2**20:,} MB; write the records that you need to a smaller file"
 
@@ -53,7 +53,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     and records count from 1.
 
     A table cell that is empty, null or not a number (NaN) is omitted from its record. Raises TaskFileError for
-    unreadable content, after yielding the records before it.
+    unreadable content, after yielding the records before the unreadable content.
     """
     for number, (place, record) in enumerate(_values(path)):
         if number == MOST_RECORDS:
@@ -138,7 +138,8 @@ def _utf8(content: bytes, path: Path) -> bytes:
 
 
 def _json(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
-    # Unlike splitlines(), this does not split at U+2028 and the like, which a JSON string may hold unescaped.
+    # Unlike splitlines(), iteration over BytesIO does not split at U+2028 and the like, which a JSON string may hold
+    # unescaped.
     lines = ((number, line) for number, line in enumerate(io.BytesIO(content), 1) if line.strip())
     head = list(islice(lines, 2))
     if len(head) == 1 or (head and not _is_object(head[0][1])):
@@ -166,7 +167,7 @@ def _is_object(line: bytes) -> bool:
 def _parsed(text: str | bytes, number: int, path: Path) -> Any:
     """Parse a JSON value that begins on line `number`."""
     try:
-        # Unlike `json`, this rejects NaN and unpaired surrogates, which neither a store nor a server accepts.
+        # Unlike `json`, `from_json` rejects NaN and unpaired surrogates, which neither a store nor a server accepts.
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         reason, _, place = str(error).partition(" at line ")
@@ -275,7 +276,7 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
     except csv.Error as error:
         raise TaskFileError(
             "tasks.malformed",
-            f"{path} line {ended + 1}: not CSV ({error}); check the quotes in this line and after it",
+            f"{path} line {ended + 1}: not CSV ({error}); check the quotes in this line and in the lines after it",
             file=str(path),
             place=f"line {ended + 1}",
         ) from None

@@ -1,6 +1,6 @@
-"""Sequences of a run's tasks, read from the run's table on demand.
+"""Sequences of a run's tasks. Each task is read from the run's database when it is accessed.
 
-Slices, shuffles and selections of a sequence are read on demand too. A sequence takes at most eight bytes of
+Slices, shuffles and selections of a sequence are sequences of the same kind. A sequence takes at most eight bytes of
 memory per task.
 """
 
@@ -33,8 +33,8 @@ def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
 
 
 class StoredTasks(Sequence[Task]):
-    """Tasks of one split of a run, read from an open store: all tasks of the split, or only the tasks at `positions` of
-    the table, in this order. Reading a damaged or deleted task raises StoreError."""
+    """Tasks of one split of a run, read from an open store: all tasks of the split, or only the tasks at `positions` in
+    the table, in the order of `positions`. Reading a damaged or deleted task raises StoreError."""
 
     def __init__(self, store: Store, split: str, positions: Sequence[int] | None = None) -> None:
         self._store, self._split = store, split
@@ -97,7 +97,8 @@ class StoredTasks(Sequence[Task]):
             return TASK.validate_json(data)
 
     def _all(self) -> Sequence[int]:
-        """Return the positions of all tasks of the split. The positions of forgotten tasks are missing."""
+        """Return the positions of all tasks of the split. Tasks that were forgotten leave gaps between the
+        positions."""
         position = schema.tasks.c.position
         bounds = select(*(function(position) for function in (func.min, func.max, func.count)))
         ((first, last, count),) = self._store.rows(bounds.where(self._mine))

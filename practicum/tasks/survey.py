@@ -1,4 +1,5 @@
-"""Summary of all tasks of a run, computed before the run starts, in one pass that keeps no task in memory."""
+"""Summary of all tasks of a run. It is computed before the run starts, in one pass over the tasks, without holding the
+tasks in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from practicum.core.views import count_tokens
 
 
 def digest(text: str) -> int:
-    """Return a 63-bit hash of a text. For a million texts, the probability of a collision is 1 in 18 million."""
+    """Return a 63-bit hash of a text. For a million different texts, the probability that any two of them have the same
+    hash is 1 in 18 million."""
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "big") >> 1
 
 
@@ -64,6 +66,6 @@ class Survey:
         return int(order[same + 1].min()) if len(same) else None
 
     def shared(self, inputs: Iterable[str]) -> int:
-        """Return how many of these inputs are also inputs of the surveyed tasks."""
+        """Return how many of `inputs` are also inputs of the tasks that this survey summarizes."""
         digests = np.array([digest(text) for text in inputs], dtype=np.int64)
         return int(np.isin(digests, np.frombuffer(self._inputs, dtype=np.int64)).sum()) if self._inputs else 0

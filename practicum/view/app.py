@@ -50,7 +50,7 @@ OWN_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Headers of every response, for the browser."""
+"""Headers of every response: rules for the browser. A header that a response sets itself has precedence."""
 
 HEADINGS = {
     400: "Invalid request", 403: "Not allowed", 404: "Page not found", 405: "Invalid request",
@@ -60,7 +60,7 @@ HEADINGS = {
 
 NO_PAGE = {
     404: "This page does not exist, or does not exist yet.", 405: "This URL does not accept such a request.",
-    413: f"A form may have at most {guard.MOST:,} bytes. Go back in the browser: your text is still there.",
+    413: f"A form may have at most {guard.MOST:,} bytes. Go back in the browser: the form still has your text.",
     421: "Open the URL that `practicum view` printed.",
 }  # fmt: skip
 
@@ -73,8 +73,8 @@ Endpoint = Callable[[Visit], Awaitable[Response]]
 class Site:
     """ASGI application with all pages of a library of spaces.
 
-    `actions`: the actions of a service; None: the site is read-only. `standalone`: the pages are written as files.
-    `hosts`: the allowed values of the Host header; None: all values are allowed."""
+    `actions`: the actions of a service; None: the site is read-only. `standalone`: whether the pages are written as
+    files. `hosts`: the allowed values of the Host header; None: all values are allowed."""
 
     def __init__(
         self, library: Library, threads: Executor, actions: Actions | None = None, *, standalone: bool = False,
@@ -309,7 +309,7 @@ class Site:
         visit = getattr(request.state, "visit", None)
         frame, link = {"space": "", "crumbs": [("practicum", "/")]}, ("/", "All spaces")
         if visit is not None and visit.opened is not None:
-            # An item of a list is missing: link to the list.
+            # The space exists, but this page does not: link to the list that the URL names, or else to the overview.
             listed = request.url.path.removeprefix(f"{visit.url}/").partition("/")[0]
             frame, link = {}, (f"{visit.url}/{listed}", f"All {listed}") if listed in LISTS else (visit.url, "Overview")
         response = await self.page(

@@ -24,10 +24,10 @@ MOST_POINTS = 400
 """Maximum number of points of a line."""
 
 MARKS = 40
-"""Maximum number of marks of a chart. The newest are shown."""
+"""Maximum number of marks of a chart: older marks are left out."""
 
 NEAR = 4.0
-"""Minimum distance of two labels of marks (percent of the width)."""
+"""Minimum distance between the labels of two marks (percent of the width of the chart)."""
 
 MODELS = 8
 """Maximum number of models with a line in a chart."""
@@ -40,7 +40,7 @@ Table = tuple[tuple[str, ...], Sequence[Sequence[str]]]
 class Axis:
     """An axis: its title with the unit, and the labels of its evenly spaced grid lines, from the bottom or the left.
 
-    `between`: the labels name rows, and each is placed between two grid lines."""
+    `between`: whether the labels name rows. The label of a row is placed between two grid lines."""
 
     title: str
     labels: tuple[str, ...]
@@ -71,7 +71,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line with a label above it, for example at the time at which a version became live."""
+    """A vertical line with a label above the line, for example at the time at which a version became live. `x`: the
+    position. `at`: the Unix time."""
 
     x: float
     kind: str
@@ -113,8 +114,8 @@ def path(points: Sequence[Point]) -> str:
 
 
 def broken(name: str, kind: str, values: Sequence[float | None], top: float = 1.0, bands: Sequence[Any] = ()) -> Series:
-    """Return evenly spaced values as lines that are broken at missing values. `bands`: the low and
-    the high end of the interval of each value."""
+    """Return evenly spaced values as lines that are broken at missing values. `top`: the value at the top of the chart.
+    `bands`: the low and the high end of the interval of each value."""
     width, lines, dots, areas = 100 / len(values), list[str](), list[Point](), list[str]()
     run: list[tuple[Point, Any]] = []
     for at, value in enumerate([*values, None]):
@@ -215,7 +216,8 @@ def outcomes_chart(course: Course, marks: Sequence[Mark]) -> Chart:
 
 
 def time_axis(course: Course) -> Axis:
-    """Return the time axis of a course, from its first point to now, with grid lines where points begin."""
+    """Return the time axis of a course, from the first point of the course to now. Each grid line is at the beginning
+    of a point."""
     number = len(course.points)
     parts = 4 if number % 4 == 0 else 3
     days, hours = zip(*(when(course.began(number * n // parts)).split() for n in range(parts)), strict=True)
@@ -223,7 +225,7 @@ def time_axis(course: Course) -> Axis:
         # Each point begins at midnight: label it with the date only.
         labels = [days[0], *(day[5:] for day in days[1:])]
     else:
-        # Label the first point of each day with the date and the hour, the others with the hour.
+        # Label the first grid line of each day with the date and the hour, the other grid lines with the hour.
         labels = [hour if day == before else f"{day[5:]} {hour}"
                   for before, day, hour in zip(("", *days), days, hours, strict=False)]  # fmt: skip
     return Axis(f"time (UTC), by {by(course)}", (*labels, "now"))
@@ -251,7 +253,7 @@ def version_marks(
         if kind := {PROMOTED: "good", TAKEN_BACK: "bad"}.get(row["state"]):
             text = ended_text(row["version"], row["state"], row["reason"])
             mark(row["ended"], kind, f"v{row['version']}", text)
-        # The version of a manual edit is not tried on a share of the requests: all requests see it immediately.
+        # The version of a manual edit is not tried on a share of the requests: all requests see this version at once.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
     for shown, at in begins.items():
@@ -304,8 +306,8 @@ def cost_charts(course: Course) -> list[Chart]:
 
 
 def differences_chart(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart | None:
-    """Plot differences from the baseline with their 95% intervals, the largest on top. None if no row has a
-    difference."""
+    """Plot the difference of each variant from the baseline with its 95% interval, the largest difference on top. None
+    if no row has a difference."""
     shown = sorted((row for row in rows if "effect" in row), key=lambda row: row["effect"])
     if not shown:
         return None
@@ -322,8 +324,8 @@ def differences_chart(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart
         f"Differences from {baseline}",
         Axis(f"difference from {baseline}, percentage points", (points(-reach), "0", points(reach))),
         Axis("", tuple(row["name"] for row in shown), between=True), (zero, *series), rows=len(shown),
-        key=(("effect good claim", "claim about the methods: better"),
-             ("effect bad claim", "claim about the methods: worse"),
+        key=(("effect good claim", "claim about the methods: better than the baseline"),
+             ("effect bad claim", "claim about the methods: worse than the baseline"),
              ("effect runs", "difference of these runs only, or no claim; bars: 95% intervals")),
     )  # fmt: skip
 

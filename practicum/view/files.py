@@ -1,7 +1,7 @@
 """Writer of the pages of a site as HTML files with relative links.
 
 The writer requests each page from the site, so a file has the same content as the page of a server. The writer starts
-at the first page and follows the links. The URL of a page, with its query, becomes the name of its file.
+at the first page and follows the links. The name of a file is made from the path and the query of the page's URL.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"')
 
 
 def write_pages(folders: Folders, out: Path) -> tuple[int, int]:
-    """Write all pages as files into a folder. Returns the number of pages, and the number of incomplete pages, which
-    have parts that cannot be read. Raises UsageError if `out` is a file, and StoreError if a file cannot be written."""
+    """Write all pages as files into a folder. Returns the number of pages, and the number of incomplete pages: pages
+    that failed or have parts that cannot be read. Raises UsageError if `out` is a file, and StoreError if a file cannot
+    be written."""
     if out.exists() and not out.is_dir():
         raise UsageError("file.wrong_kind", f"{out} is a file: pass a folder for the pages")
     with ThreadPoolExecutor(1, "practicum-pages") as threads:
@@ -48,7 +49,7 @@ async def _write(site: Site, out: Path) -> int:
     while queue and len(written) < MOST_PAGES:
         address = queue.popleft()
         status, page = await _ask(site, address)
-        # Pages with other errors are written: they show the error.
+        # A page with any other error status is written, because the page shows the error.
         if status == 404:
             continue
         written[address] = files[address]
@@ -91,7 +92,8 @@ def _links(page: str, address: str) -> list[str]:
 
 
 def _address(link: str, address: str) -> str:
-    """Resolve a link on a page to a URL path with its query, without the fragment; empty for a link within the page."""
+    """Resolve a link on the page with the URL `address`. Returns the path and the query of the link, without the
+    fragment. Empty for a link to a place on the same page."""
     if link.startswith("#"):
         return ""
     parts = urlsplit(urljoin(address, link))
@@ -109,7 +111,9 @@ def _file_of(address: str) -> str:
 
 
 def _relative(page: str, address: str, file: str, written: dict[str, str]) -> str:
-    """Make the links of a page relative links to files. A link to a page that is not written becomes plain text."""
+    """Replace the links of a page by relative links to files. A link to a page that is not written becomes plain text.
+
+    `address`: the URL of the page. `file`: the file of the page. `written`: URL of a written page → file."""
 
     def link(match: re.Match[str]) -> str:
         target = unescape(match[2])
@@ -127,7 +131,7 @@ def _relative(page: str, address: str, file: str, written: dict[str, str]) -> st
 
 def _save(path: Path, page: str) -> None:
     try:
-        # Do not sync the file, which would be slow for thousands of files: after a crash, run the command again.
+        # Do not sync the file: syncing thousands of files is slow. After a crash, the user can write the pages again.
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:

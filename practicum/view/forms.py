@@ -29,7 +29,7 @@ Page = Callable[[Visit, str, int], Awaitable[Response]]
 
 async def _or_again(visit: Visit, page: Page, operation: Awaitable[Any], path: str, **notice: str) -> Response:
     """Await an operation and redirect to `path` with the query `notice`. If the operation is refused, show `page` with
-    the error."""
+    the error; if the visitor may not run the operation, raise the error."""
     try:
         await operation
     except PracticumError as error:

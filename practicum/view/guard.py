@@ -34,7 +34,7 @@ class FormRefused(UsageError):
 
 def require_own(actions: Actions, request: Request, form: Mapping[str, str], cookie: str) -> None:
     """Raise FormRefused for a form that a page of this site did not send. A page of another site does not know the
-    form token, and cannot change the headers in which the browser reports the origin of that page."""
+    form token, and cannot change the headers in which the browser reports the site that sent a form."""
     token = request.headers.get("x-practicum-form") or form.get("token", "")
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
     foreign = site not in (None, "same-origin", "none") or origin not in (
@@ -42,7 +42,7 @@ def require_own(actions: Actions, request: Request, form: Mapping[str, str], coo
     )  # fmt: skip
     if foreign:
         raise FormRefused(
-            "form.foreign", "the form came from another site: open the page on this site and use its form"
+            "form.foreign", "the form came from another site: open the page on this site and submit the form from there"
         )
     if actions.required and not cookie:
         raise FormRefused(
@@ -53,7 +53,7 @@ def require_own(actions: Actions, request: Request, form: Mapping[str, str], coo
 
 
 def page_of(path: str) -> str:
-    """Return the URL path of the page that contains the form. `path`: the URL path that the form is submitted to."""
+    """Return the URL path of the page that contains a form. `path`: the URL path that this form is submitted to."""
     if path == "/sign-out":
         return "/"
     return re.sub(r"^(/s/[^/]+(?:/corrections)?)/(?:canary|versions|learn|withdraw)$", r"\1", path)
@@ -79,7 +79,8 @@ def is_here(request: Request) -> bool:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Read the fields of a form, with line breaks as "\\n". Raises FormRefused if the body is not a form."""
+    """Read the fields of a form, with line breaks as "\\n". Raises FormRefused if the request body
+    is not a form, and HTTPException (413) if the body is larger than MOST."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -89,7 +90,7 @@ async def read_form(request: Request) -> dict[str, str]:
         fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=50, errors="replace")
     except ValueError:
         raise FormRefused(
-            "form.expired", "the request body is not a form of this site: open the page and use its form"
+            "form.expired", "the request body is not a form of this site: open the page and submit the form on the page"
         ) from None
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 

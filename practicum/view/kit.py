@@ -1,9 +1,9 @@
 """Rendering of pages: the Jinja environment, its filters, and the static files.
 
-Values in a page are untrusted. Every value is HTML-escaped, and characters that could hide or reorder the text around
-them are made visible (`core.visible`). A page of a site loads its static files from the site. A self-contained page,
-such as a file, contains its style and script; its Content-Security-Policy allows only this style, this script and
-inline images.
+Values in a page are untrusted. Every value is HTML-escaped, and characters that could hide or reorder nearby text are
+made visible (`core.visible`). A page of a site loads the static files from the site. A self-contained page, such as a
+page written as a file, contains the style and the script. The Content-Security-Policy of a self-contained page allows
+only this style, this script and inline images.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 
 MOST = 20_000
-"""Maximum number of characters of a text that are shown at once. The visitor unfolds the rest of a longer text."""
+"""Maximum number of characters of a text that a page shows unfolded. The visitor can unfold the rest of a longer
+text."""
 
 STATIC: Mapping[str, str] = {
     "pages.css": "text/css", "theme.js": "text/javascript", "pages.js": "text/javascript", "htmx.js": "text/javascript",
@@ -40,7 +41,8 @@ STATIC: Mapping[str, str] = {
 """Static file that pages load → its media type."""
 
 INTERACTION = re.compile(r"\b(i[0-9a-f]{13}-[0-9a-f]{12})(?:\.(\d+))?\b")
-"""Pattern of the id of an interaction, with the revision of its outcome, in sources of entries, edits and lessons."""
+"""Pattern of the id of an interaction in a source of an entry, an edit or a lesson. The revision of the interaction's
+outcome may follow the id."""
 
 
 @cache
@@ -51,7 +53,8 @@ def asset(name: str) -> str:
 
 @cache
 def digests() -> dict[str, str]:
-    """Return the digests of the static files. They are part of the files' URLs, so that browsers can cache them."""
+    """Return the digests of the static files. The URL of a file contains the file's digest, so that
+    browsers can cache the file."""
     return {name: sha256(asset(name).encode()).hexdigest()[:12] for name in STATIC}
 
 
@@ -111,8 +114,8 @@ def load_templates() -> None:
 
 
 def linked(text: str, root: str | None) -> Markup:
-    """Escape a text and link each "[e12]" to the page of that entry. `root`: the URL path of the space;
-    None (in a self-contained page): no links."""
+    """Escape a text. Link each entry id in brackets, such as "[e12]", to the page of the entry. `root`: the URL path of
+    the space; None (in a self-contained page): no links."""
     from markupsafe import Markup, escape
 
     safe = str(escape(shown(text)))
@@ -136,6 +139,7 @@ def ago(at: float, now: float) -> str:
 
 
 def learned_from(sources: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the ids of the interactions among sources, each with the revision of the outcome ("": not recorded)."""
+    """Return the ids of the interactions that `sources` name, each with the revision of the interaction's outcome ("":
+    no revision is recorded)."""
     matches = (INTERACTION.search(source) for source in sources)
     return [*dict.fromkeys((match[1], match[2] or "") for match in matches if match)]

@@ -38,11 +38,11 @@ LISTED = 25
 Kind = Literal["space", "comparison", "folder", "store"]
 
 Row = Mapping[str, Any]
-"""Place in a list: name, title, kind and state, and for a space its scores, requests, pending reviews and last
-alarm."""
+"""Row of a place in a list: name, title, kind and state. The row of a space also has scores, requests, pending reviews
+and the last alarm."""
 
 SCORES = ("test", "online", "val_best")
-"""Names of scores by preference: a list shows the first available score."""
+"""Names of scores by preference: a list shows the first of these scores that a space has."""
 
 
 class Library(Protocol):
@@ -52,7 +52,7 @@ class Library(Protocol):
         """Return one page of the list of places, and the number of places on all pages by kind.
 
         `inside`: list the places inside this place ("": all places of the site). `search`: list only places whose names
-        contain this text. `only`: list only this space ("": no limit)."""
+        contain this text. `only`: list only this space ("": all places)."""
         ...
 
 
@@ -68,7 +68,7 @@ class SpacesOf:
 
 
 def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
-    """Return the rows of a list for spaces of a database."""
+    """Return the rows in a list of the spaces with these names."""
     since = int(time.time() // HOUR) - 24
     s, h, v, r, a, n = (
         schema.spaces, schema.hours, schema.reviews, schema.rollouts, schema.alarms, schema.names,
@@ -105,8 +105,9 @@ def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
 
 
 def shown_state(database: Database, space: str, state: str) -> str:
-    """Return the state of learning of the space with the id `space`. If the space has no attempt, interaction or
-    change, the state is "new" instead of "done"."""
+    """Return the state of learning to show for a space. `space`: the id of the space. `state`: the stored state. A
+    stored state "done" is shown as "new" if the space has no attempt, no interaction and no version except version
+    0."""
     v, a, i = schema.versions, schema.attempts, schema.interactions
     of = partial(database.of_spaces, spaces=[space])
     used = (of(i), of(a), of(v).where(v.c.version > 0))
@@ -114,7 +115,7 @@ def shown_state(database: Database, space: str, state: str) -> str:
 
 
 def _learned(row: Any) -> dict[str, Any]:
-    """Return the state of learning of a space, its method and model, and its score."""
+    """Return the state, the method, the model and the score of the learning in a space, from the row of the space."""
     config = json.loads(row.config) if row is not None and row.config else {}
     result = json.loads(row.result) if row is not None and row.result else {}
     scores = result.get("scores", {})
@@ -128,7 +129,7 @@ def _learned(row: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SitePlace:
-    """A run, a store, a comparison, or a folder of runs and comparisons."""
+    """Place of a site: a run or space, a store, a comparison, or a folder of runs and comparisons."""
 
     name: str
     title: str
@@ -143,8 +144,8 @@ class SitePlace:
         return max((file.stat().st_mtime for file in paths if file.exists()), default=0.0)
 
     def inside(self, prefix: str) -> Iterator[SitePlace]:
-        """Yield the places inside this place, the last changed first. The names of the yielded places start with
-        `prefix`."""
+        """Yield the places inside this place: the spaces of a store by name, other places with the last changed first.
+        `prefix`: the beginning of the names of the yielded places."""
         if self.kind == "store":
             names = _names_in(self.path)
             yield from (SitePlace(f"{prefix}{name}", name, self.path / SPACES / name, "space") for name in names)
@@ -204,7 +205,7 @@ class Folders:
         return SitePlace("", "runs", Path(), "folder")
 
     def places(self, inside: str = "") -> list[SitePlace]:
-        """Return the places inside the place with this name; without a name, the places of the first page."""
+        """Return the places inside the place named `inside`; without `inside`, the places of the first page."""
         if inside:
             place = self.find(inside)
             return [] if place is None else [*place.inside(f"{inside}~")]
@@ -292,8 +293,8 @@ def _comparison(place: SitePlace) -> dict[str, Any]:
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """Read the report of a comparison; None if no report is written yet. Raises StoreError if the file cannot be
-    read."""
+    """Read the report of a comparison; None if no report is written yet. Raises StoreError if the report cannot
+    be read."""
     file = folder / REPORT_FILE
     if not file.is_file():
         return None

@@ -42,7 +42,8 @@ class AgentNode:
 
 @dataclass(frozen=True)
 class AgentLink:
-    """A link between two agents. `ends`: x1, y1, x2, y2. `handed`: whether one of them handed work to the other."""
+    """A link between two agents. `ends`: x1, y1, x2, y2. `handed`: whether one of the two agents handed work to
+    the other agent."""
 
     ends: tuple[float, float, float, float]
     handed: bool
@@ -57,8 +58,8 @@ class Picture:
 
 
 def picture(team: AgentTeam, moves: Sequence[MoveData]) -> Picture:
-    """Place the agents so that their distances in the picture follow the lengths of the paths between them. The layout
-    is deterministic."""
+    """Draw a network and the steps of its agents. The distance between two agents in the picture follows the length of
+    the path between these agents in the network. The layout is deterministic."""
     places = _laid_out(team.links)
     across = _scaled((x for x, _ in places.values()), _SIDES, WIDTH - _SIDES)
     down = _scaled((y for _, y in places.values()), _ABOVE, HEIGHT - _BELOW)

@@ -18,7 +18,7 @@ AXES = {
     "usd": ("cost", "cost in US dollars"),
     "tokens": ("tokens", "tokens"),
 }
-"""Field of a report with a cost → the short name of the cost, and the title of the axis."""
+"""Field of a report that contains a cost → the short name of the cost, and the title of the chart axis for the cost."""
 
 
 def report_markdown(report: ReportData) -> str:
@@ -35,7 +35,7 @@ def report_values(report: ReportData) -> dict[str, Any]:
     """Return the template values of the page of a comparison."""
     rows = report["variants"]
     learners = [row for row in rows if len(row["curve"]) > 1]
-    # A variant counts as validated if any of its steps has a validation score: not every step is validated.
+    # One validation score is enough for a variant to count as validated, because not every step has such a score.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
     costs = {
         AXES[axis][0]: cost_chart(rows, axis, AXES[axis][1], METRICS[f"comparison.{axis}"].write)
@@ -98,7 +98,8 @@ def _conditions(report: ReportData) -> list[str]:
 
 
 def _problems(report: ReportData) -> list[str]:
-    """List the failures and the early ends of runs, one run per line."""
+    """List the problems of a comparison, one per line: variants without a run, failed runs, runs that ended early, and
+    counts of errors."""
     lines = []
     for row in report["variants"]:
         if row["missing"]:

@@ -1,4 +1,4 @@
-"""Read-only web server of pages for a browser on this machine. It listens on the loopback address.
+"""Read-only web server of pages for a browser on this machine. The server listens on the loopback address.
 
 Any web page can make a browser send requests to this server. Therefore the server only answers requests with its own
 address in the Host header, which excludes DNS rebinding (a foreign host name that resolves to this machine). The
@@ -22,7 +22,8 @@ from practicum.view.library import Folders
 
 
 class PageServer:
-    """Web server on 127.0.0.1. Port 0: a free port. Raises UsageError if the server cannot listen on the port."""
+    """Web server on 127.0.0.1. `port`: the port to listen on; 0: any free port. Raises UsageError if the server cannot
+    listen on the port."""
 
     def __init__(self, folders: Folders, port: int = 0) -> None:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

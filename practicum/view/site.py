@@ -17,8 +17,9 @@ from practicum.store.database import Store
 class ShownSpace(Protocol):
     """A space that pages show: read from its store, or open in a service.
 
-    `live` is the version that agents see, `waiting` the number of outcomes to learn from, `rollout` the version on
-    trial (None: no version)."""
+    `live` is the version that agents see. `waiting` is the number of outcomes that learning has not used yet. `rollout`
+    is the trial of a version (None: no version is on trial). `newest` is the context at the newest version (None: this
+    context is not in memory)."""
 
     name: str
     store: Store
@@ -122,19 +123,21 @@ class Actions(Protocol):
     async def space(self, name: str, visitor: Any, began: int) -> ShownSpace: ...
 
     async def search(self, space: Any, text: str, section: str, skip: int, limit: int) -> tuple[Sequence[Entry], int]:
-        """Return up to `limit` live entries, the most similar to `text` first, after leaving out the first `skip`. Also
-        returns the number of all matches."""
+        """Search the live version for entries in `section` ("": all sections) that are similar to `text`. Return up to
+        `limit` entries, the most similar first, without the first `skip` entries. Also returns the number of all
+        matches."""
         ...
 
     async def show_again(
         self, space: Any, interaction: Mapping[str, Any], context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, bool]:
-        """Rebuild the text that a request showed to the model. Also returns whether a search now returns the
-        same entries as the search of the request did."""
+        """Rebuild the text that the model saw in a past interaction. `context` and `corrections`: the context and the
+        corrections of that interaction. Also returns whether the text has the entries and the corrections that the
+        model saw."""
         ...
 
     async def follow(self, space: Any) -> None:
-        """Reload the corrections that are in effect."""
+        """Reload the corrections that are in effect in a space."""
         ...
 
     async def perform(

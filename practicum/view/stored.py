@@ -41,7 +41,7 @@ class StoredCorrections:
 
 
 def open_stored(path: Path, name: str) -> ShownSpace:
-    """Open a space read-only. Raises NotARun or StoreError if it cannot be read."""
+    """Open a space read-only. Raises NotARun or StoreError if the space cannot be read."""
     return StoredSpace(Store.read(path), name)
 
 
@@ -57,7 +57,7 @@ class StoredSpace:
 
     @cached_property
     def live(self) -> int:
-        """Version that agents see; the last version if no version has the name live."""
+        """Version that agents see; the last version if no version has the name "live"."""
         parents = read_parents(self.store)
         live = read_every_name(self.store).get(LIVE)
         return live if live in parents else max(parents, default=0)

@@ -34,7 +34,7 @@ DID = {
 class PageServices(Protocol):
     """Services that all pages share: the library of spaces, the actions of a service, threads, and templates.
 
-    `standalone`: pages are written as files, which load no other file and have no forms."""
+    `standalone`: whether the pages are written as files. Such a page loads no other file and has no forms."""
 
     library: Library
     actions: Actions | None
@@ -47,7 +47,11 @@ class PageServices(Protocol):
 
 @dataclass
 class Visit:
-    """A request for a page."""
+    """A request for a page.
+
+    `token`: the token for the forms on the page. `began`: the result of `Actions.begin` when the request arrived.
+    `form`: the fields of the submitted form. `opened`: the space in the URL. `gaps`: the parts of the page that cannot
+    be read."""
 
     site: PageServices
     request: Request
@@ -86,13 +90,13 @@ class Visit:
 
     @property
     def actions(self) -> Actions:
-        """Actions of the service. Only forms use the actions, and only a site with a service has forms."""
-        assert self.site.actions is not None, "a site without a service has no forms"
+        """Actions of the service. Use this property only if the site has a service (see `acts`)."""
+        assert self.site.actions is not None, "a site without a service has no actions"
         return self.site.actions
 
     @property
     def acts(self) -> bool:
-        """Whether the page has forms."""
+        """Whether the site has a service. Only then pages have forms."""
         return self.site.actions is not None
 
     def path_param(self, name: str) -> str:
@@ -100,16 +104,18 @@ class Visit:
         return str(self.request.path_params[name])
 
     def query_param(self, name: str, most: int = 200) -> str:
-        """Return a query parameter, cut to `most` characters; empty if it is missing."""
+        """Return a query parameter, cut to `most` characters; empty if the parameter is missing."""
         return self.request.query_params.get(name, "")[:most]
 
     def number(self, name: str, text: str | None = None) -> int | None:
-        """Parse a number in a query parameter, or in `text`; None if it is not a number."""
+        """Parse a query parameter as a number. If `text` is passed, parse `text` in place of the parameter. Returns
+        None for a text that is not a number."""
         text = self.query_param(name) if text is None else text
         return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
     def path_number(self, name: str) -> int:
-        """Parse a number in the URL path. Raises HTTPException (404) if it is not a number."""
+        """Parse a path parameter of the URL as a number. Raises HTTPException (404) if the parameter is not a
+        number."""
         if (number := self.number(name, self.path_param(name))) is None:
             raise HTTPException(404)
         return number
@@ -122,8 +128,9 @@ class Visit:
 
     @property
     def done(self) -> str:
-        """Notice of the action just done, from the query. Only fixed wordings are allowed, so that a link on another
-        site cannot make this page show any other text."""
+        """Notice of the action that redirected to this page, from the query; empty if the query names no action. The
+        wordings are fixed and the subject is short, so that a link on another site cannot make this page show an
+        arbitrary text."""
         did, subject = self.query_param("did"), self.query_param("subject")
         if did not in DID or not re.fullmatch(r"[a-z0-9.\- ]{1,40}", subject, re.IGNORECASE):
             return ""

@@ -1,4 +1,5 @@
-"""Concurrent execution of the runs of a comparison: ordinary runs in separate folders, with limits per endpoint.
+"""Concurrent execution of the runs of a comparison. Each run is an ordinary run in a separate folder. All runs share
+the models, and so the limits of each endpoint.
 
 A finished run is not opened again. An interrupted run continues from its journal. Running the same command again
 therefore pays for no call twice, and gives the same report.
@@ -46,7 +47,7 @@ from practicum.store.database import Store
 from practicum.store.folder import Elsewhere
 
 WAIT_EVERY = 5.0
-"""Minimum interval between two lines about waits (s)."""
+"""Minimum interval between two printed lines about calls that wait (s)."""
 
 
 class ComparisonWatch:
@@ -55,7 +56,7 @@ class ComparisonWatch:
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
         """Receive the checked plan and the folder of the comparison, before any run starts. `done`: the number of runs
-        that were finished earlier."""
+        of the plan that were finished before this call of `compare`."""
 
     def began(self, runs: int) -> None:
         """Receive the number of runs that are about to start."""
@@ -65,14 +66,16 @@ class ComparisonWatch:
         return ()
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
-        """Receive the outcome of a run that ended. `done`: number of finished runs. `of`: number of all runs."""
+        """Receive the outcome of a run that ended. `done`: number of runs that are finished so far. `of`: number of all
+        runs of the plan."""
 
 
 @dataclass
 class ComparisonLines(ComparisonWatch):
     """Watch that prints a line for each run that ends, and a line about waits at most every `WAIT_EVERY` s.
 
-    `log(name, group)`: returns the watches that report a run to trackers."""
+    `log(name, group)`: returns the watches that report the run `name` of the comparison `group` to experiment
+    trackers."""
 
     say: Callable[[str], None]
     log: Callable[..., Sequence[Watch]] = lambda **how: ()
@@ -111,7 +114,7 @@ class Halt:
 
     @property
     def finishing(self) -> Finishing:
-        """Calls in flight that may still finish after a stop."""
+        """Calls in flight, of all active runs. These calls may still finish after a stop."""
         return sum((budget.finishing for budget in self.budgets.values()), Finishing())
 
     def stop(self, reason: str) -> None:
@@ -157,14 +160,16 @@ async def compare(
     runs_at_once: int | None = None, parts: Parts | None = None, watch: ComparisonWatch | None = None,
     halt: Halt | None = None, store: str | None = None, **common: Unpack[RunOptions],
 ) -> Comparison:  # fmt: skip
-    """Run every method with every seed on the same data and budget, and report the differences.
+    """Run every method with every seed, all with the same data and the same budget, and report the differences between
+    the methods.
 
     `methods`: names (or "name=method"), or a study from `compare.variants`. `settings`: setting → value. The key
-    "rounds" applies to every method that has this setting, "ace.rounds" only to `ace`. `seed_context`: the context that
-    every run starts from. `store`: URL of a PostgreSQL database that stores the runs, each under the name FOLDER/RUN.
-    `runs_at_once`: maximum number of concurrent runs (default: the maximum number of concurrent calls). The other
-    keywords apply to all runs, see `RunOptions`; `max_calls` or `max_tokens` is the budget per run, including its
-    evaluation. Raises UsageError for invalid values, before any paid call.
+    "rounds" sets `rounds` for every method with such a setting, "ace.rounds" only for `ace`. `seed_context`: the
+    context that every run starts from. `store`: URL of a PostgreSQL database that stores the runs, each under the name
+    of the comparison's folder and of the run's folder, FOLDER/RUN. `runs_at_once`: maximum number of concurrent runs
+    (default: the maximum number of concurrent calls). The other keywords apply to all runs, see `RunOptions`;
+    `max_calls` or `max_tokens` is the budget of each run, for learning and evaluation together. Raises UsageError for
+    invalid values, before any paid call.
     """
     require_keywords(compare, common)
     if "seed" in common:
@@ -188,7 +193,8 @@ async def compare(
             save_plan(plan, folder)
             outcomes = await runs.all()
         except PracticumError:
-            # No run has started: remove the folder, so that a corrected command can use it.
+            # If this call created the folder and no run has started, remove the folder, so that a corrected command can
+            # use the same path.
             if fresh and not (folder / "runs").exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -234,14 +240,15 @@ class _Runs:
         return [outcome for run in self.plan.runs if (outcome := outcomes[run.folder]) is not None]
 
     def _calls_at_once(self, shared: Shared) -> int:
-        """Return the maximum number of concurrent calls: at most the number of slots of a local model, because more
-        calls would evict each other's prefixes from the cache of the model."""
+        """Return the maximum number of concurrent calls: the `concurrency` of the configuration, but not more than the
+        slots of any local model. With more calls than slots, the calls would evict each other's prefixes from the cache
+        of the model."""
         clients = (*shared.models.clients, *self.parts.clients.values())
         slots = [client.slots for client in clients if client.slots is not None]
         return min([self.plan.runs[0].config.concurrency, *slots])
 
     async def _check(self, todo: Sequence[PlannedRun], shared: Shared) -> None:
-        """Open each variant once without a call, to check its models, prices and budget."""
+        """Open each variant once without calling a model, to check the variant's models, prices and budget."""
         with tempfile.TemporaryDirectory(prefix="practicum-compare-") as name:
             for run in {run.variant.name: run for run in todo}.values():
                 place = Path(name) / run.folder
@@ -295,9 +302,9 @@ class _Runs:
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.attempts.get("test", ())
             outcome = completed_outcome(run, path, result, attempts, concurrency)
-            # The outcome of a run without a score is not saved, so the next command tries the run again: the judge may
-            # answer then. But the outcome of a run that was stopped early (by its budget, for example) is saved
-            # without a score, because a retry cannot help.
+            # The outcome of a run without a score is not saved, so the next command tries the run again: a judge that
+            # failed may answer in the next try. But the outcome of a run that was stopped early (by its budget, for
+            # example) is saved even without a score, because the next try would stop early again.
             if outcome.failed is None or result.stopped is not None:
                 save_outcome(outcome, path)
             return outcome
@@ -318,7 +325,8 @@ class _Runs:
 
 @dataclass
 class _Waits(Watch):
-    """Watch that prints waits of calls, at most once per `WAIT_EVERY` seconds."""
+    """Watch that prints a line about a waiting call, at most once per `WAIT_EVERY` seconds. It also prints a line
+    whenever calls move to another server because a server failed."""
 
     say: Callable[[str], None]
     last: float = -inf
@@ -333,7 +341,7 @@ class _Waits(Watch):
 
 @dataclass
 class _RunWatch(Watch):
-    """Watch that collects the last prediction of a run for each task."""
+    """Watch that adds a run to the `halt`, and collects the run's last prediction for each task."""
 
     halt: Halt
     predicted: dict[str, Attempt] = field(default_factory=dict)

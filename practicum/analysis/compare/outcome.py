@@ -1,11 +1,12 @@
-"""Outcome of one run of a comparison, read from the run's folder and stored there when the run is finished.
+"""Outcome of one run of a comparison. It is computed from the result and the database of the run, and stored in the
+run's folder when the run is finished.
 
-Concurrent runs share machines and limits, so the time from start to end of one run cannot be compared with that of
-another. Three durations are measured:
+Concurrent runs share machines and limits, so the times from start to end of two runs cannot be compared. Three
+durations are measured:
 
-    wall      from start to end, while other runs were active
-    work      the sum of the durations of the calls: a lower bound with one call at a time
-    critical  the longest chain of dependent calls: a lower bound at any concurrency
+    wall      from the start to the end of the run, while other runs were active
+    work      sum of the durations of the calls: the least time of the run if calls are made one at a time
+    critical  longest chain of dependent calls: the least time of the run with any number of concurrent calls
 
 With c concurrent calls and no other run, a run takes at most critical + (work - critical) / c (Brent 1974). This bound
 is `single_run_s`. Other runs may still have slowed down single calls, which affects all three durations.
@@ -41,12 +42,13 @@ OUTCOME_FILE = "measured.json"
 """Name of the file of the outcome, in the folder of the run."""
 
 TEST_PREFIX = "evaluate test "
-"""Prefix of the places of the final evaluation."""
+"""Prefix of the journal places of the final evaluation, which is on the test tasks."""
 
 
 class CurvePoint(BaseModel, frozen=True):
     """Point of a learning curve, after one step. `tasks`: number of tasks tried so far. `tried` and `score`: number and
-    mean score of the tasks of this step. `tokens`: size of the context. `val`: validation score; None: not measured."""
+    mean score of the tasks of this step. `tokens`: size of the context. `val`: validation score; None if this step was
+    not validated."""
 
     tasks: int
     tried: int
@@ -66,11 +68,12 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     """Outcome of one run.
 
     `by_task`: task id → score of the first attempt. `best_of_k`: mean score of the attempts that were chosen, each from
-    several attempts at a task. `learning` and `testing`: costs of the two stages. `by_role`: usage of each role in both
-    stages. `at_once`: maximum number of concurrent calls. `agent_steps`: mean number of steps of an attempt at a scored
-    task. `helpful`: total helpful votes of all entries at the end. `measures`: means, over the attempts at scored
-    tasks, of the additional measures of the scorer and of the rounds of critique of a network of agents. `stopped`:
-    reason of an early end, such as a spent budget. `failed`: reason for a missing score."""
+    several attempts at a task. `learning` and `testing`: costs of learning and of the final evaluation. `by_role`:
+    usage of each role in learning and final evaluation together. `at_once`: maximum number of concurrent calls.
+    `agent_steps`: mean number of steps of an attempt at a scored task. `helpful`: total helpful votes of all entries at
+    the end. `measures`: means over the attempts at scored tasks: of each additional measure of the scorer, and, for a
+    network of agents, of the number of rounds of critique. `stopped`: reason why the run ended early, such as a spent
+    budget. `failed`: reason why the run has no score."""
 
     variant: str
     seed: int
@@ -96,7 +99,7 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def score(self) -> float | None:
-        """Mean score over the tasks; None without scores."""
+        """Mean of the scores in `by_task`; None if no task has a score."""
         return sum(self.by_task.values()) / len(self.by_task) if self.by_task else None
 
     @property
@@ -111,13 +114,13 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def critical_path(self) -> float:
-        """Duration of the longest chain of dependent calls (s). If it was not measured: the sum of the durations of
-        all calls."""
+        """Duration of the longest chain of dependent calls (s). If this duration was not measured: the sum of the
+        durations of all calls."""
         return self.work if self.critical is None else self.critical
 
     @property
     def single_run_s(self) -> float:
-        """Upper bound of the duration of the run without other runs (s)."""
+        """Upper bound of the duration (s) that the run would have if no other run were active."""
         return self.critical_path + max(self.work - self.critical_path, 0.0) / self.at_once
 
 
@@ -160,15 +163,15 @@ def completed_outcome(
 
 
 def agent_steps(attempt: Attempt) -> int:
-    """Count the steps of an attempt: the actions of the agent (or the moves of a network of agents), and the
-    answer, unless the attempt failed."""
+    """Count the steps of an attempt: each action of the agent (or each move of a network of agents) is one step. If the
+    attempt did not fail, the answer is one more step."""
     trace = attempt.trace
     return sum(step.kind not in ("thought", "observation") for step in trace.steps) + (trace.error is None)
 
 
 def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) -> RunOutcome:
-    """Return the outcome of a run that ended with an error: the error, and the costs until then."""
-    # Remove the advice on how to resume a single run: it does not apply to a run of a comparison.
+    """Return the outcome of a run that ended with an error: the error, and the costs before the error."""
+    # Remove the advice on how to resume a single run: this advice does not apply to a run of a comparison.
     message = without_advice(str(error))
     reason = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:

@@ -60,9 +60,9 @@ class PlannedRun:
 class ComparisonPlan:
     """Plan of a comparison.
 
-    `online`: whether the training tasks are a stream, whose predictions are scored. `seed_context`: the context that
-    runs start from, except runs that start from the result of another run. `common`: the configuration that all runs
-    share."""
+    `online`: whether the training tasks are a stream. In a stream, a run predicts each task before it learns from the
+    task, and the predictions are scored. `seed_context`: the context that runs start from, except runs that start from
+    the result of another run. `common`: the configuration that all runs share."""
 
     study: Study
     splits: Splits
@@ -79,7 +79,8 @@ class ComparisonPlan:
         return self.splits.train if self.online else self.splits.test
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values that must be equal to resume a comparison. Variants and seeds may be added."""
+        """Return the JSON values that are stored with the comparison. A resumed comparison must have the same values,
+        but runs that have not begun may be changed or added."""
         tasks = (self.splits.train, self.splits.val, self.splits.test)
         runs = {
             run.folder: {
@@ -163,14 +164,15 @@ def make_plan(
         )
     if splits.val and not online:
         warnings.append(
-            "`val` selects the best context of each method; evaluations on `val` count towards the budget of the method"
+            "`val` selects the best context of each method; evaluations on `val` count towards the budget of each run"
         )
     start = seed_context or Context()
     return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, start, tuple(warnings))
 
 
 def _tasks(variant: Variant, splits: Splits) -> Splits:
-    """Return the tasks of a variant. A stream predicts the test tasks one by one, and learns only from them."""
+    """Return the tasks of a variant. A variant with `stream` gets only the test tasks: it predicts each test task, then
+    learns from this task. Other variants get their `part` of the training tasks, and all validation and test tasks."""
     if variant.stream:
         return Splits(splits.test)
     first, last = (round(share * len(splits.train)) for share in variant.part)
@@ -180,8 +182,8 @@ def _tasks(variant: Variant, splits: Splits) -> Splits:
 def _config(
     variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]
 ) -> tuple[Config, Parts, Sequence[str]]:
-    """Return the configuration of a variant (with models only for the roles that the variant uses), its
-    parts, and its roles."""
+    """Return the configuration of a variant (with models only for the roles that the variant uses), its Python objects,
+    and the names of these roles."""
     values = {**common, **variant.options, "method": variant.method, "settings": dict(variant.settings)}
     if variant.stream:
         values["validate_every"] = 1
@@ -210,7 +212,7 @@ def _check_splits(splits: Splits, online: bool) -> None:
             "learning from it",
         )
     for name, split in (("training", splits.train), ("validation", splits.val)):
-        # An id made from a line number does not identify the task.
+        # An id made from a line number does not identify a task: the same line number exists in every file.
         ids = {task.id for task in split if not re.fullmatch(r"line-\d+", task.id)}
         inputs = {" ".join(task.input.split()) for task in split}
         if leaks := [t.id for t in splits.test if t.id in ids or " ".join(t.input.split()) in inputs]:
@@ -224,7 +226,8 @@ def _check_splits(splits: Splits, online: bool) -> None:
 
 
 def locked(folder: Path) -> AbstractContextManager[object]:
-    """Lock the comparison's folder against other processes until the block ends. Creates the folder if it is missing.
+    """Lock the comparison's folder against other processes until the `with` block ends. Creates the folder if it is
+    missing.
 
     Raises StoreError immediately if another process holds the lock, or if the folder cannot be written."""
     try:
@@ -240,8 +243,9 @@ def locked(folder: Path) -> AbstractContextManager[object]:
 
 
 def save_plan(plan: ComparisonPlan, folder: Path) -> None:
-    """Write the plan to the folder of the comparison. If the folder holds an older plan whose runs have begun, the
-    new plan must agree with the older plan. Raises UsageError, which names the first difference."""
+    """Write the plan to the folder of the comparison. If the folder holds an older plan whose runs have begun, the new
+    plan must agree with the older plan. If the two plans disagree, raises UsageError, which names the first
+    difference."""
     path = folder / PLAN_FILE
     # Convert tuples to lists, as in the stored plan.
     plan_json = json.loads(json.dumps(plan.as_json()))

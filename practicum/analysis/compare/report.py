@@ -21,11 +21,13 @@ def write_report(report: ReportData, folder: Path) -> None:
 
 
 def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]], str]]:
-    """Yield the tables with few columns, to fit a terminal: title, columns, rows, and a note."""
+    """Yield each table of a report, reduced to a few columns so that it fits a terminal: title, columns, rows, and a
+    note."""
     variants = {row["name"]: row for row in report["variants"]}
     for table in report["tables"]:
         about = {row["about"] for row in table["rows"] if "about" in row}
-        # If all verdicts are about these runs only, the heading says so instead of each row: the table is narrower.
+        # If all verdicts are about these runs only, the heading says so instead of each row, so that the table is
+        # narrower.
         few = THESE_RUNS if about == {THESE_RUNS} else ""
         rows: list[tuple[str, ...]] = []
         for row in table["rows"]:

@@ -28,10 +28,10 @@ MOST_CURVE_POINTS = 60
 """Maximum number of points of a learning curve."""
 
 CURVE_WINDOW = 20
-"""Minimum number of training tasks in the mean at one point of a learning curve."""
+"""Minimum number of training tasks whose scores are averaged for one point of a learning curve."""
 
 THESE_RUNS = "these runs"
-"""Subject of the results with fewer than three seeds. With three seeds or more, results are about methods."""
+"""Subject of claims from fewer than `MIN_SEEDS` seeds. From `MIN_SEEDS` seeds or more, claims are about methods."""
 
 REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
 
@@ -61,14 +61,16 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
 
 
 def cost_axis(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the field of the cost axis: "usd" if all prices are available and not all are 0, else "tokens"."""
+    """Return the field that the cost axis shows: "usd" if the cost of every scored variant in US dollars is known and
+    not all these costs are 0, else "tokens"."""
     prices = [row["usd"] for row in rows if row["score"] is not None]
     return "usd" if prices and None not in prices and any(prices) else "tokens"
 
 
 def front(points: Sequence[tuple[str, float | None, float | None]]) -> list[str]:
-    """Return the names on the Pareto front of points (name, cost, score), cheapest first. A point is on the front if no
-    other point has at most the same cost and at least the same score, and differs in cost or score."""
+    """Return the names on the Pareto front of points (name, cost, score), cheapest first. A point is left out if
+    another point has a lower cost and no lower score, or a higher score and no higher cost. Points without a cost or a
+    score are left out, too."""
     complete = [(name, cost, score) for name, cost, score in points if cost is not None and score is not None]
     return [
         name
@@ -82,14 +84,15 @@ Scores = Mapping[str, Sequence[float]]
 
 
 def _scores(outcomes: Sequence[RunOutcome]) -> Scores:
-    """Return the scores of each task that has a score in every run with scores."""
+    """Return the scores of each task that has a score in every run that did not fail."""
     runs = [o.by_task for o in outcomes if o.failed is None]
     shared = [id for id in runs[0] if all(id in run for run in runs)] if runs else []
     return {id: [run[id] for run in runs] for id in shared}
 
 
 def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> dict[str, Any]:
-    """Return the numbers of a variant: means over its scored runs, or over all its runs if no run has a score."""
+    """Return the numbers of a variant: means over the variant's runs with a score, or over all its runs if no run has a
+    score."""
     scored = [o for o in outcomes if o.failed is None]
     counted = scored or outcomes
     total = sum((o.usage for o in counted), Usage())
@@ -112,7 +115,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "tokens": mean(lambda o: o.usage.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
-        # A stream has no separate evaluation, so these two values are None.
+        # A stream has no separate evaluation, so the next two values are None for a stream.
         "tokens_per_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "output_tokens_per_test_task": _mean(
             [o.testing.output_tokens / len(o.by_task) for o in scored if o.testing.calls]
@@ -139,14 +142,14 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None without values, or if a value is None."""
+    """Return the mean of the values; None if `values` is empty or any value is None."""
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def _by_role(outcomes: Sequence[RunOutcome]) -> dict[str, dict[str, float | None]]:
-    """Return the mean usage of each role over all runs, including runs that did not use the role. `usd`: None if a
-    price is missing."""
+    """Return the mean usage of each role over all runs, including runs that did not use the role. `usd` is None if the
+    price of any call is missing."""
     roles = sorted({role for o in outcomes for role in o.by_role})
     usages = {role: [usage_json(o.by_role.get(role, Usage())) for o in outcomes] for role in roles}
     return {role: {name: _mean([u[name] for u in rows]) for name in rows[0]} for role, rows in usages.items()}
@@ -154,8 +157,8 @@ def _by_role(outcomes: Sequence[RunOutcome]) -> dict[str, dict[str, float | None
 
 def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
     """Return the mean learning curve of runs. Each point has the number of training tasks tried, the mean score of the
-    last `CURVE_WINDOW` of these tasks, the tokens of the context, and the validation score. The curve ends where the
-    shortest run ends, and has at most about MOST_CURVE_POINTS points."""
+    last of these tasks (whole steps with at least `CURVE_WINDOW` tasks), the tokens of the context, and the validation
+    score. The curve ends where the shortest run ends, and has at most about MOST_CURVE_POINTS points."""
     smoothed = [_smoothed(run) for run in runs if run]
     if not smoothed or len(smoothed) < len(runs):
         return []
@@ -171,15 +174,15 @@ def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
     recent = windows([point.tried for point in run], CURVE_WINDOW)
     for end, (point, (first, tried)) in enumerate(zip(run, recent, strict=True), 1):
         score = (totals[end] - totals[first]) / tried if tried else None
-        # Validation may be limited to some steps: the last validation score is used until the next one.
+        # Not every step may be validated: the last validation score is used until the next validation.
         val = val if point.val is None else point.val
         points.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})
     return points
 
 
 def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[str, Any]:
-    """Return the mean point of the runs after `place` tasks. For each run, its last point up to `place` tasks counts,
-    or else its first point."""
+    """Return the mean point of the runs after `place` tasks. For each run, the last point with at most `place` tasks
+    counts; if every point has more tasks, the first point."""
     at = [next((p for p in reversed(run) if p["tasks"] <= place), run[0]) for run in runs]
     return {"tasks": place, **{name: _mean([p[name] for p in at]) for name in ("score", "tokens", "val")}}
 
@@ -204,7 +207,8 @@ def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, An
 
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:
-    """Return the claim about a difference in one sentence. With too few seeds, the claim is about these runs."""
+    """Return the claim about a difference in one sentence. With too few seeds, the sentence is about these runs, not
+    about the methods."""
     effect, low, high = (f"{100 * value:+.1f}" for value in (row["effect"], *row["ci95"]))
     p = p_value(row["p_holm"])
     numbers = f"{effect} points (95%: {low} to {high}), p {p if p.startswith('<') else f'= {p}'} after Holm"

@@ -1,6 +1,6 @@
 """Variants of methods to compare, in tables that each have a baseline.
 
-Lists of methods, tables of papers, and sweeps over a setting are all the same data for the harness.
+Lists of methods, tables of papers, and sweeps over a setting are all given to the harness as a `Study`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from practicum.core.errors import UsageError
 from practicum.engine.loop import Method
 
 LENGTH = frozenset({"epochs", "steps"})
-"""Settings that define the end of learning. A method uses one of them."""
+"""Settings that define the end of learning. A method uses one of these two settings."""
 
 
 @dataclass(frozen=True)
 class Variant:
     """A method with settings, under a name.
 
-    `stream`: learn only from the scored tasks, and predict each before learning from it. `after`: name of the variant
-    whose result (with the same seed) this variant starts from; empty: none. `part`: begin and end of the range of
-    training tasks to learn from, as shares of all training tasks; (1, 1): no tasks. `options`: fields of `Config` that
-    differ from the other variants. `change`: function that receives the method and returns the method to run instead,
-    for example a harmful one.
+    `stream`: learn only from the scored tasks, and predict each of these tasks before learning from it. `after`: name
+    of the variant whose result (with the same seed) this variant starts from; empty if this variant does not start from
+    another variant. `part`: begin and end of the range of training tasks to learn from, as shares of all training
+    tasks; (1, 1): no tasks. `options`: values of fields of `Config` for this variant only. `change`: function that
+    receives the method and returns the method to run instead, for example a harmful one.
     """
 
     name: str
@@ -40,7 +40,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Variants that are compared with a baseline variant. `title`: the question of the table, and its source."""
+    """Variants that are compared with a baseline variant. `title`: the subject of the table; in a table of a paper, the
+    source precedes the subject."""
 
     title: str
     baseline: str
@@ -67,11 +68,11 @@ class Study:
         return tuple(by_name.values())
 
     def with_settings(self, settings: Mapping[str, Any], online: bool = False) -> Study:
-        """Return the study with the user's settings. The key "rounds" applies to every method that has this setting,
-        "ace.rounds" only to the method or variant `ace`.
+        """Return the study with the user's settings. The key "rounds" sets `rounds` for every method with such a
+        setting, "ace.rounds" only for the method or variant `ace`.
 
-        The settings that define a variant can only be changed under the name of the variant. Raises UsageError for a
-        setting that does not apply to any variant.
+        A setting that a variant itself defines can only be changed by a key that begins with the name of the variant.
+        Raises UsageError for a setting that does not apply to any variant.
         """
         unused = set(settings)
         tables = tuple(
@@ -86,8 +87,8 @@ class Study:
 def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
     """Return a study that compares methods with their default settings.
 
-    "name=method" gives a method another name, so that it can be compared twice. The default baseline is `none` if it is
-    listed, else the first method. A baseline that is not in `names` is added.
+    "name=method" gives a method another name, so that the method can be compared twice. The default baseline is the
+    method `none` if `names` lists it, else the first of `names`. A baseline that is not in `names` is added.
     """
     variants = [_parsed(name) for name in names]
     listed = [variant.name for variant in variants]
@@ -142,8 +143,8 @@ def _parsed(text: str) -> Variant:
 
 
 def reachable(variant: Variant) -> set[str]:
-    """Return the names of the variant's settings that a value for all variants can set. A value that the variant itself
-    defines has priority."""
+    """Return the names of the variant's settings that a key without the name of a method or variant can set. But if the
+    variant itself defines a value of the setting, that value is used."""
     # Settings in `LENGTH` do not apply to a stream, which sees each task once, nor to a variant that sets one of them.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
     return {name for name in methods.setting_docs(variant.method) if name not in fixed}

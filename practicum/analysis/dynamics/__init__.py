@@ -1,1 +1,1 @@
-"""Training dynamics: scores of the checkpoints of a run, and the tasks that it solved, kept solved, and lost."""
+"""Training dynamics: scores of the checkpoints of a run, and the tasks that the run solved, kept solved, and lost."""

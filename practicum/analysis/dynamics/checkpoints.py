@@ -1,8 +1,9 @@
-"""Training dynamics of a run: scores all its checkpoints on the same tasks (RCL, section 4.4).
+"""Training dynamics of a run, computed by scoring all checkpoints of the run on the same tasks (RCL, section 4.4).
 
-A checkpoint is the context after a step; the first is the context that the run started from. The evaluation uses the
-run's journal, at the same places as the validation of the run. Therefore scores that training computed cost nothing
-here, and scores that are computed here cost nothing in the next call or when the run is resumed.
+A checkpoint is the context after a step; the first checkpoint is the context that the run started from. The evaluation
+uses the run's journal, at the same places as the validation of the run. Therefore scores that training computed cost
+nothing in this evaluation, and scores that this evaluation computes cost nothing in the next evaluation or when the run
+is resumed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Dynamics:
     `solved`: whether each checkpoint solved each task, of shape (tasks, checkpoints). `curves`: the rates computed from
     `solved`. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks with a score
     at every checkpoint. `errors`: number of attempts that failed or lack a score. `usage` and `by_role`: usage of this
-    call of `dynamics`. `hits`: number of results that were read from the journal, not paid.
+    call of `dynamics`. `hits`: number of results that were read from the journal and so not paid again.
     """
 
     run: Path
@@ -101,15 +102,15 @@ async def dynamics(
 ) -> Dynamics:  # fmt: skip
     """Score the checkpoints of a run on `tasks`, using only `act` of the run's method.
 
-    `tasks`: default: the validation tasks of the run, or its test tasks if it has no validation tasks. `every`:
-    score the start, each `every`-th step, and the last step. `parts`: the Python objects that the run was created with.
-    `trust_run`: execute code named in a run from another machine. `watch`: receives the run (to stop its budget), the
-    start of each checkpoint, and the attempts. The limits of the run do not apply here, but the costs count towards
-    these limits if the run is resumed.
+    `tasks`: default: the validation tasks of the run, or its test tasks if it has no validation tasks. `every`: score
+    the start, each `every`-th step, and the last step. `parts`: the Python objects that the run was created with.
+    `trust_run`: execute code named in a run from another machine. `watch`: receives the run with the budget of this
+    call (which the watch can stop), the start of each checkpoint, and the attempts. The limits of the run do not apply
+    to this call, but if the run is resumed, the costs of this call count towards these limits.
 
-    Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a
-    whole checkpoint failed or no task could be scored; Stopped if the budget was stopped. Finished calls stay in the
-    journal.
+    Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if all
+    attempts of a checkpoint failed or no task has a score at every checkpoint; Stopped if the budget was stopped.
+    Finished calls stay in the journal.
     """
     if every < 1:
         raise UsageError(
@@ -157,8 +158,8 @@ async def dynamics(
 def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """Return the name of the split, which the places of the journal contain, and the tasks to score. Raises UsageError
-    without tasks."""
+    """Return the name of the split and the tasks to score. The places of the evaluations in the journal contain this
+    name. Raises UsageError if `tasks` is None and the run has no validation or test tasks."""
     own = {name: split_tasks for name, split_tasks in (("val", splits.val), ("test", splits.test)) if split_tasks}
     if tasks is None and not own:
         raise UsageError(

@@ -1,11 +1,12 @@
-"""Curves of the training dynamics: whether tasks stay solved, from the tasks solved at each checkpoint.
+"""Curves of the training dynamics. They show whether tasks stay solved, and are computed from the tasks solved at each
+checkpoint.
 
-The gap between the tasks ever solved and the tasks solved now has two parts: tasks that were solved within
-a window of recent checkpoints but not now (active instability), and tasks that were solved only before the window
-(stale regressions). A wider window
-counts more tasks as recently solved, so with a wider window, active instability can only grow and stale regressions can
-only shrink. The numbers in the paper show the same (active instability of 15.7, 17.9 and 19.0 points for windows of 5,
-10 and all checkpoints); the text of the paper's appendix states the opposite. (RCL, section 4.4 and appendix B.)
+The gap between the tasks ever solved and the tasks solved now has two parts: tasks that were solved within a window of
+recent checkpoints but not now (active instability), and tasks that were solved only before the window (stale
+regressions). A wider window counts more tasks as recently solved, so with a wider window, active instability can only
+grow and stale regressions can only shrink. The numbers in the paper agree with this (active instability of 15.7, 17.9
+and 19.0 points for windows of 5, 10 and all checkpoints); the text of the paper's appendix states the opposite. (RCL,
+section 4.4 and appendix B.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Rates = npt.NDArray[np.float64]
 """Shares of the tasks, from 0 to 1, one per checkpoint."""
 
 Window = int | None
-"""Number of checkpoints that count as recent, including the present one. None: all so far."""
+"""Number of checkpoints that count as recent, including the present checkpoint. None: all checkpoints so far."""
 
 WINDOWS: tuple[Window, ...] = (5, 10, None)
 """Windows that the paper uses."""
@@ -28,8 +29,8 @@ WINDOWS: tuple[Window, ...] = (5, 10, None)
 
 @dataclass(frozen=True, eq=False)
 class Recency:
-    """Rates that depend on a window. `recent`: tasks solved within the window. `active`: tasks solved within the window
-    but not now. `stale`: tasks solved only before the window."""
+    """Rates that depend on a window. `recent`: rate of tasks solved within the window. `active`: rate of tasks solved
+    within the window but not now. `stale`: rate of tasks solved only before the window."""
 
     recent: Rates
     active: Rates
@@ -37,7 +38,7 @@ class Recency:
 
     @property
     def mean_instability(self) -> float:
-        """Mean active instability over the checkpoints."""
+        """Mean of `active` over the checkpoints."""
         return float(self.active.mean())
 
 
@@ -47,8 +48,9 @@ class Curves:
 
     `current`: rate of tasks solved at a checkpoint. `best`: rate of tasks solved at any checkpoint so far. `peak`:
     index of the first checkpoint with the highest current rate. `covered`: index of the first checkpoint at which every
-    task was solved at least once; None: never. `unlearned`: how many times a task was solved at a checkpoint but not at
-    the next. `relearned`: share of these times after which the task was solved again; None if `unlearned` is 0.
+    task was solved at least once; None if some task was never solved. `unlearned`: how many times a task was solved at
+    a checkpoint but not at the next checkpoint. `relearned`: share of these times after which the task was solved
+    again; None if `unlearned` is 0.
     """
 
     current: Rates

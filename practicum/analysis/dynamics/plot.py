@@ -55,7 +55,8 @@ def dynamics_plot(
 
 
 def _numbers(curves: Curves, window: Window, steps: Sequence[int]) -> str:
-    """Format the four numbers that the paper prints for each run."""
+    """Format the four numbers that the RCL paper prints for each run: full coverage, peak, mean instability, and the
+    share of lost tasks that were relearned."""
     lost = curves.unlearned
     return "  ·  ".join(
         (

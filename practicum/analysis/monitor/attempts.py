@@ -1,4 +1,5 @@
-"""Metrics of a run's attempts: success, learning curves, retrieval, agreement, and judge against scorer."""
+"""Metrics of a run's attempts: success, learning curves, retrieval, agreement between attempts, and agreement of the
+judge with the scorer."""
 
 from __future__ import annotations
 
@@ -19,17 +20,18 @@ ALL_DOMAINS = "all"
 
 def outcome(attempt: Attempt, by: str) -> bool | None:
     """Return whether an attempt succeeded: by its score, or, if `by` is "verdict", by the verdict in its feedback. None
-    if the score or the verdict is missing."""
+    if the attempt has no such score or verdict."""
     if by == "verdict":
         return attempt.feedback.success
     return None if attempt.score is None else attempt.score.correct
 
 
 def success(steps: StepAttempts, by: str) -> MetricGroup:
-    """Return the success rate over a window, and the numbers of attempts. `by`: "score" or "verdict".
+    """Return the success rate over a moving window of attempts, and the numbers of attempts. `by`: "score" or
+    "verdict".
 
     Of several attempts at a task, the first attempt counts for the rate, and the chosen attempt for the best of k. A
-    reused attempt counts in each step that uses it."""
+    reused attempt counts in each step that uses the attempt."""
     attempts = [r.first for _, step in steps for r in step]
     by_step = [_outcomes([r.first for r in step], by) for _, step in steps]
     outcomes = [value for step in by_step for value in step]
@@ -58,8 +60,8 @@ def success(steps: StepAttempts, by: str) -> MetricGroup:
 
 
 def learning_curves(steps: StepAttempts, by: str) -> MetricGroup | None:
-    """Return, for each domain, the success rate over a window of first attempts, and the best of k. None without
-    outcomes."""
+    """Return, for each domain, the success rate of first attempts over a moving window, and the success rate of chosen
+    attempts (best of k). None if no attempt has an outcome."""
     by_domain: dict[str, list[tuple[int, bool, list[bool]]]] = defaultdict(list)
     for step, attempts in steps:
         for attempt in attempts:
@@ -81,7 +83,8 @@ def learning_curves(steps: StepAttempts, by: str) -> MetricGroup | None:
 
 def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
     """Return the mean and the best similarity of retrieved entries to the task for which they were retrieved. If the
-    agent cites entries, also return the share of retrieved entries that it cited. None without retrieved entries."""
+    agent cites entries (`cites`), also return the share of retrieved entries that the agent cited. None if no entries
+    were retrieved."""
     by_step = [[r for r in attempts if r.retrieved] for _, attempts in steps]
     every = [r for step in by_step for r in step]
     if not every:
@@ -100,8 +103,9 @@ def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
 
 
 def agreement(steps: StepAttempts) -> MetricGroup | None:
-    """Return, for tasks with several attempts, the share of attempts that agree with the chosen answer, and how
-    often each way of choosing decided. None without such tasks."""
+    """Return, for tasks with several attempts, the share of attempts that agree with the chosen answer, and how often
+    the answer was chosen by each criterion (scores, contrast or agreement, for example). None if no task has several
+    attempts."""
     by_step = [[r.choice for r in attempts if r.choice.get("of", 1) > 1] for _, attempts in steps]
     every = [choice for step in by_step for choice in step]
     if not every:
@@ -117,8 +121,8 @@ def agreement(steps: StepAttempts) -> MetricGroup | None:
 
 
 def actions(steps: StepAttempts) -> MetricGroup | None:
-    """Return the distribution of the number of actions in an attempt, over all attempts, also inside groups. None
-    without actions."""
+    """Return the distribution of the number of actions in an attempt, over all attempts, including every attempt of a
+    group of attempts at one task. None if no attempt has an action."""
     traces = [[r.trace for attempt in attempts for r in attempt.group if r.trace.steps] for _, attempts in steps]
     by_step = [[sum(step.kind == "action" for step in trace.steps) for trace in step] for step in traces]
     every = [n for step in by_step for n in step]
@@ -130,8 +134,8 @@ JudgedAttempt = tuple[Attempt, bool]
 
 
 def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
-    """Return the attempts that the judge gave a verdict on. Of attempts in a group with the same answer and the same
-    verdict, only one is returned.
+    """Return the attempts that the judge gave a verdict on. If several attempts at a task have the same answer and the
+    same verdict, only one of these attempts is returned.
 
     `verdict_places`: the places below which the judge was called for a verdict."""
     judged: list[JudgedAttempt] = []
@@ -150,8 +154,8 @@ def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> lis
 
 
 def scored_attempts(steps: StepAttempts) -> list[JudgedAttempt]:
-    """Return all attempts that have a score and did not fail, each with its score in place of a verdict of the
-    judge."""
+    """Return all attempts that have a score and did not fail, each with whether its score is correct, in place of a
+    verdict of the judge."""
     attempts = (r for _, attempts in steps for attempt in attempts for r in attempt.group)
     return [(r, r.score.correct) for r in attempts if r.score is not None and not _failed(r)]
 
@@ -171,13 +175,14 @@ def _outcomes(attempts: Sequence[Attempt], by: str) -> list[bool]:
 
 
 def _best(chosen: Sequence[Sequence[bool]]) -> dict[str, object]:
-    """Return the success rate of chosen attempts; empty without chosen attempts."""
+    """Return the success rate of chosen attempts as `best_of_k`; an empty dict if no attempt was chosen."""
     outcomes = [succeeded for step in chosen for succeeded in step]
     return {"best_of_k": mean(outcomes)} if outcomes else {}
 
 
 def _best_series(chosen: Sequence[Sequence[bool]], window: int) -> dict[str, Series]:
-    """Return the success rate of chosen attempts over a window; empty without chosen attempts."""
+    """Return the success rate of chosen attempts over a moving window as `best_of_k`; an empty dict if no attempt was
+    chosen."""
     return {"best_of_k": windowed_rates(chosen, window)["rate"]} if any(chosen) else {}
 
 

@@ -43,7 +43,8 @@ class ContextChange:
 
 
 def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
-    """Yield the changes of each version, oldest first. Edits of counters do not count as changes of an entry."""
+    """Yield the changes of each version, oldest first. An edit that only changes counters of an entry, such as votes,
+    does not count as a change of the entry."""
     branch_points = {later.parent for earlier, later in pairwise(versions) if later.parent != earlier.version}
     context, at, helpful, contexts = Context(), None, 0, dict[int | None, Context]()
     for version in versions:
@@ -68,7 +69,8 @@ def _content(entry: Entry | None) -> tuple[object, ...]:
 
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
     """Read the vectors of texts from the run's store. Missing vectors are computed if the run used `embedder` or
-    WordLlama (which has no cost); else the result lacks them. The store is not changed."""
+    WordLlama (which has no cost); else texts without a stored vector are missing from the result. The store is not
+    changed."""
     stored = store.rows(store.select(schema.vectors.c.embedder).limit(1))
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
     vectors = stored_vectors(store, name, texts)
@@ -82,13 +84,15 @@ async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | 
 def context_metrics(
     changes: Sequence[ContextChange], records: Sequence[StepStory], vectors: VectorsByText
 ) -> tuple[MetricGroup | None, MetricGroup]:
-    """Return the metrics of memories (None if there never was a memory) and of the context after each step: its size
-    and, with vectors, its coherence and its drift from the previous step and from the start."""
+    """Return the metrics of memories (None if there never was a memory) and of the context after each step: the size of
+    the context and, if the entries have vectors, the coherence of the entries and the drift of the context from the
+    previous step and from the first context with vectors."""
     series: dict[str, Series] = {name: [getattr(r, name) for r in records] for name in ("version", "entries", "tokens")}
     numbers = {name: values[-1] for name, values in series.items()}
     if not changes:
         return None, MetricGroup(numbers, series)
-    # If the process was killed after it stored a step and before it stored the version, use the previous version.
+    # If the process was killed after it stored a step and before it stored the version of the step, use the last stored
+    # version.
     row_of = {change.version: i for i, change in enumerate(changes)}
     at = [row_of[min(record.version, changes[-1].version)] for record in records]
     series["helpful"] = [changes[i].helpful for i in at]
@@ -96,7 +100,7 @@ def context_metrics(
     directions, coherence = _directions(changes, vectors)
     if not np.isnan(directions[at]).all():
         now, first = directions[at], directions[~np.isnan(directions).any(axis=1)][0]
-        # The cosine distance of two directions is 1 minus their product.
+        # The cosine distance of two directions (unit vectors) is 1 minus their scalar product.
         drift = 1.0 - (now[1:] * now[:-1]).sum(axis=1)
         series["drift"] = [None, *_without_nan(drift.clip(0.0, 2.0))]
         series["from_first"] = _without_nan((1.0 - now @ first).clip(0.0, 2.0))
@@ -110,7 +114,7 @@ def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tup
     similarity of the entries to this direction. An undefined value is NaN. Entries without a vector are left out.
 
     The mean similarity of n unit vectors v to the direction of their mean m is |m|, since the mean of v·m/|m| over all
-    v is m·m/|m|. Therefore the sum of the vectors is sufficient.
+    v is m·m/|m|. Therefore the sum and the number of the vectors are sufficient to compute both values.
     """
     width = max((len(vector) for vector in vectors.values()), default=1)
     added, counts = np.zeros((len(changes), width)), np.zeros(len(changes))

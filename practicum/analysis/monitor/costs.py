@@ -1,4 +1,5 @@
-"""Time and cost of a run's calls, from its journal: seconds by component, tokens and US dollars by role and task.
+"""Time and cost of a run's calls, read from the run's journal: seconds by component, tokens and US dollars by role and
+task.
 
 A component is one function of a role: the reflector, for example, proposes, contrasts or extracts. The component of a
 call is derived from the place of the call. Seconds are the durations of calls. Calls overlap, so the sum of the
@@ -23,7 +24,7 @@ from practicum.store.journal import NOTE_ROLE
 from practicum.view.read import StepStory
 
 EVALUATION_PREFIX = "evaluate "
-"""Prefix of the places of evaluations."""
+"""Prefix of the journal places of evaluations."""
 
 COMPONENTS_BY_SEGMENT = {"propose": "proposal", "contrast": "contrast", "summary": "summary", "score": "scoring"}
 """Segment of a place → component, for any role except the agent."""
@@ -34,7 +35,8 @@ name."""
 
 
 class JournalCall(NamedTuple):
-    """One effect in the journal. An agent with turns has one effect per turn, and one for the whole attempt."""
+    """One effect in the journal. For an attempt of an agent with turns, the journal has one effect per turn, and one
+    more effect for the whole attempt."""
 
     place: str
     role: str
@@ -53,7 +55,7 @@ class JournalCall(NamedTuple):
 
     @property
     def is_turn(self) -> bool:
-        """Whether the call is one turn of an attempt."""
+        """Whether the effect is one turn of an attempt."""
         return self.role == "agent" and self.parent.rpartition("/")[2].startswith("turn ")
 
 
@@ -69,7 +71,8 @@ def read_calls(store: Store) -> list[JournalCall]:
 
 
 def read_step_ends(store: Store) -> dict[int, float]:
-    """Return, for each step, the Unix time at which the step first ended."""
+    """Return, for each step, the Unix time at which the step ended. If a resumed run repeats the step, the time stays
+    the same."""
     t = schema.journal
     noted = (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
     rows = store.rows(store.select(t.c.place, t.c.answer).where(noted))
@@ -87,11 +90,11 @@ def latency(
 ) -> MetricGroup:
     """Return the seconds of components, of attempts, and of steps.
 
-    `remembers`: whether the reflector of the method extracts memories. A failed call is counted,
-    but its duration is left out."""
+    `remembers`: whether the reflector of the method extracts memories. A failed call is counted, but the duration of a
+    failed call is left out."""
     numbers: dict[str, Any] = {"components": _component_numbers(calls, remembers)}
     series: dict[str, Series] = {}
-    # The time of an attempt includes the calls that repaired answers against the schema.
+    # The time of an attempt includes the calls that repaired an answer of the agent that did not fit the schema.
     by_attempt: dict[str, float] = defaultdict(float)
     for call in calls:
         if call.role == "agent" and call.ok and not call.is_turn:
@@ -110,7 +113,8 @@ def latency(
 
 def _component_numbers(calls: Sequence[JournalCall], remembers: bool) -> list[dict[str, Any]]:
     """Return the calls and seconds of each component: learning first, then evaluation, each sorted by seconds. In an
-    attempt with turns, the time between the turns counts for the tools (and includes waits for a free model)."""
+    attempt with turns, the time between the turns counts as time of the component `tools` (and includes waits for a
+    free model)."""
     in_turns: dict[str, float] = defaultdict(float)
     for call in calls:
         if call.is_turn:
@@ -144,7 +148,7 @@ def _component(call: JournalCall, remembers: bool) -> str:
 
 def tokens(calls: Sequence[JournalCall], steps: StepAttempts, records: Sequence[StepStory]) -> MetricGroup | None:
     """Return tokens and, if prices are available, US dollars: in total, by role and per task, for learning and for
-    evaluation. None without model calls."""
+    evaluation. None if no model was called."""
     stages: dict[str, list[JournalCall]] = {"learning": [], "evaluation": []}
     for call in calls:
         if call.usage.calls:
@@ -168,7 +172,8 @@ def _costs(calls: Sequence[JournalCall], tasks: int) -> dict[str, Any]:
 
 
 def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
-    """Return the numbers of a usage, and numbers derived from them. US dollars are left out if a price is missing."""
+    """Return the numbers of a usage, and further numbers that are computed from this usage. US dollars are left out if
+    a price is missing."""
     values = {**usage_json(usage), "tokens": usage.tokens, "cached_share": usage.cached_share}
     if tasks:
         values |= {"tokens_per_task": usage.tokens / tasks}
@@ -186,7 +191,7 @@ def _tokens_by_step(
     at = next(iter(tasks), 0)
     for (step, attempts), record in zip(steps, records, strict=True):
         at = step if attempts else at
-        # In the schedule without a barrier, the calls of a step are at the place of the step's group.
+        # In the schedule without a barrier, each step makes its calls at the place of its group of lessons, `group N`.
         owner |= {f"step {step}": at, f"group {record.sampled.get('group')}": at}
     # The total is the first series, named "tokens".
     spent: dict[str, Counter[int]] = defaultdict(Counter, {"tokens": Counter()})

@@ -1,8 +1,9 @@
 """Export of a run's metrics as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
 
-The time of a step's values is the end of the step, so that an older run appears at the time when it ran, and a second
-export sends the same points. Values about the whole run have the time of the export. Attributes have the prefix
-"practicum.", except for names from the semantic conventions for generative AI (`gen_ai.token.type`).
+The time of a step's values is the end of the step, so that a past run appears at the time when the run was active, and
+a second export of a run sends the same points as the first. Values about the whole run have the time of their export.
+Attributes have the prefix "practicum.", except for names from the semantic conventions for generative AI
+(`gen_ai.token.type`).
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ RATE = METRICS["success.rate"]
 
 
 class ExportError(PracticumError):
-    """The metrics could not be sent: the endpoint cannot be reached, or refused them."""
+    """The metrics could not be sent: the endpoint cannot be reached, or refused the metrics."""
 
 
 def metrics_endpoint() -> str | None:
-    """Return the endpoint for metrics from the environment; None if it is not set, or if the SDK is disabled."""
+    """Return the endpoint for metrics from the environment; None if no endpoint is set, or if the OpenTelemetry SDK is
+    disabled."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     return first_set(*ENDPOINTS)
 
 
 def obstacle() -> str | None:
-    """Return the reason why metrics cannot be sent, in one line, or None."""
+    """Return the reason why metrics cannot be sent, in one line; None if metrics can be sent."""
     if problem := wrong_protocol("metrics", "METRICS"):
         return problem
     try:
@@ -91,7 +93,7 @@ def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapp
     domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
     for domain, numbers in domains.items():
         if domain != ALL_DOMAINS:
-            # The value of a step is the rate after the last attempt of the step.
+            # The value of a step is the rate after the last attempt of the step in this domain.
             rate = dict(zip(numbers["by_attempt"]["step"], numbers["by_attempt"]["rate"], strict=True))
             yield RATE.otel, UCUM[RATE.unit], [rate.get(step) for step in report.steps], {"practicum.domain": domain}
 
@@ -118,8 +120,8 @@ def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float |
 
 
 def send(report: MonitorReport) -> int:
-    """Send the metrics of a run to the `metrics_endpoint`. Returns the number of points. Raises UsageError if
-    `obstacle` returns a reason, and ExportError if the export failed."""
+    """Send the metrics of a run to the `metrics_endpoint`. Returns the number of data points that were sent. Raises
+    UsageError if `obstacle` returns a reason, and ExportError if the export failed."""
     if (problem := obstacle()) is not None:
         raise UsageError("telemetry.unavailable", problem)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

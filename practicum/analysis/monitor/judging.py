@@ -1,4 +1,5 @@
-"""Consistency of a judge: judges stored attempts again, and compares the new verdicts with the stored ones.
+"""Consistency of a judge, measured by judging stored attempts again and comparing the new verdicts with the stored
+verdicts.
 
 The new calls are not stored in the run, because a verdict read from the journal would always be the same.
 """
@@ -32,8 +33,8 @@ UNUSED_CONFIG = (
     "max_calls", "max_tokens", "max_usd", "max_minutes", "agent", "reasoning", "max_turns", "tool_timeout", "settings",
     "from_traces", "embedder",
 )  # fmt: skip
-"""Fields of the run's configuration that do not apply here: the limits for learning, the agent, and the settings of
-the method."""
+"""Fields of the run's configuration that do not apply to `judge_again`: the limits for learning, the agent, and the
+settings of the method."""
 
 
 async def judge_again(
@@ -43,8 +44,8 @@ async def judge_again(
     """Judge `n` random attempts again with the run's judge. Returns the share of attempts with the same verdict as
     before, and the costs.
 
-    `with_target`: show the right answers to the judge. `seed`: seed of the random sample. Raises UsageError without
-    attempts, or if the judge cannot be opened.
+    `with_target`: show the right answers to the judge. `seed`: seed of the random sample. Raises UsageError if
+    `attempts` is empty, or if the judge cannot be opened.
     """
     if not attempts:
         raise UsageError("run.no_data", "the run has no verdicts of a judge to compare with: leave out `judge_again`")
@@ -55,7 +56,8 @@ async def judge_again(
     pairs: list[tuple[bool, bool | None]] = []
 
     async def ask(judged: JudgedAttempt, run: Run) -> None:
-        """Store the old and the new verdict (None: no verdict). After a stop, the earlier pairs remain."""
+        """Judge one attempt again, and store the pair of its old and its new verdict. The new verdict is None if the
+        judge gave no verdict. If the budget stops the calls, the pairs that were stored before the stop remain."""
         attempt, verdict = judged
         try:
             target = attempt.task.target if with_target else None

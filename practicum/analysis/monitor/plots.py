@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, PANEL_HEIGHT, FRAME_HEIGHT, BAR_HEIGHT = 8.6, 2.9, 1.0, 0.42
-"""Sizes (inches). The frame is the space around all panels. A bar includes the space after it."""
+"""Sizes (inches). The frame is the space around all panels. The height of a bar includes the space between this bar and
+the next."""
 
 MANY_STEPS = 40
 """With at least this number of steps, noisy values are drawn faintly, with their moving average."""
@@ -37,8 +38,8 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series over `x` (None: over the steps). If `low` and `high` are set, the interval between them is drawn,
-    too."""
+    """A series over `x` (None: over the steps). If `low` and `high` are set, the interval between `low` and `high` is
+    drawn, too."""
 
     label: str
     y: Series
@@ -50,8 +51,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A panel of lines. `stacked`: draw the series as stacked areas, because they are parts of a whole. `noisy`: the
-    values vary from step to step, so also draw a moving average."""
+    """A panel of lines. `stacked`: draw the series as stacked areas, because the series are parts of a whole. `noisy`:
+    the values vary from step to step, so also draw a moving average."""
 
     ylabel: str
     lines: Sequence[Line]
@@ -63,9 +64,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A panel of bars. `pieces`: name of a piece → its length for each of `names`. If `stacked`, each name has one bar,
-    in which the pieces follow each other; else each piece is a separate bar. `notes`: texts after the bars, one per
-    name."""
+    """A panel of bars. `names`: labels of the rows. `pieces`: name of a quantity → lengths of this quantity, one per
+    row. If `stacked`, each row has one bar, in which the quantities follow each other; else each row has one bar per
+    quantity. `notes`: texts after the bars, one per row."""
 
     xlabel: str
     names: Sequence[str]
@@ -78,7 +79,8 @@ Panel = Lines | Bars
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError if `folder` is a file or ends in .png. Commands check this before they start."""
+    """Raise UsageError if `folder` is a file or ends in .png. Commands call this function before they start their
+    work."""
     if (folder.exists() and not folder.is_dir()) or folder.suffix.lower() == ".png":
         raise UsageError(
             "file.wrong_kind", f"`plot={folder}` is a file: pass a folder, because there is one plot per subject"
@@ -167,8 +169,8 @@ def _success(group: MetricGroup) -> list[Panel]:
 
 
 def _learning(group: MetricGroup) -> list[Panel]:
-    """Return the panel of learning by domain. If all tasks have the same domain, return no panel, because the plot of
-    success shows the same."""
+    """Return the panel of learning by domain. If all tasks have the same domain, return no panel, because the plot
+    `success` shows the same curve."""
     domains: Mapping[str, Any] = group.numbers["domains"]
     if len(domains) < 2:
         return []
@@ -178,7 +180,8 @@ def _learning(group: MetricGroup) -> list[Panel]:
     for name, colour in zip(largest, COLOURS, strict=False):
         curve = domains[name]["by_attempt"]
         interval = (curve["low"], curve["high"]) if with_interval else (None, None)
-        # Leave out the rate of the first few attempts if no interval is drawn: the rate would look too certain.
+        # Leave out the rate of the first few attempts if no interval is drawn: without an interval, the rate of a few
+        # attempts would look too certain.
         skipped = 0 if with_interval or domains[name]["attempts"] < SMALLEST_WINDOW else SMALLEST_WINDOW // 2
         rate = [None] * skipped + curve["rate"][skipped:]
         lines.append(Line(name, rate, colour, curve["attempt"], *interval))
@@ -230,8 +233,8 @@ PICTURES: Mapping[str, tuple[str, str, Callable[[MetricGroup], list[Panel]] | No
     "pace": ("Pace", "latency", None),
     "tokens": ("Tokens", "tokens", _tokens),
 }
-"""Name of a plot → its title, the group of its metrics, and the function that returns its further panels, after the
-panels from `SERIES_PANELS`."""
+"""Name of a plot → its title, the group of its metrics, and the function that returns the panels after the panels from
+`SERIES_PANELS` (None: no further panels)."""
 
 
 # Drawing
@@ -288,8 +291,8 @@ def _draw_lines(axes: Axes, panel: Lines, steps: Values) -> None:
 
 
 def _draw_areas(axes: Axes, panel: Lines, steps: Values) -> None:
-    """Draw stacked areas. Steps at which the first line has no value are left out: the other lines have no value there
-    either."""
+    """Draw stacked areas. Steps at which the first line has no value are left out: at these steps, the other lines have
+    no value either."""
     parts = np.stack([_values(line.y) for line in panel.lines])
     present = ~np.isnan(parts[0])
     x, parts = steps[present].astype(float), np.nan_to_num(parts[:, present])

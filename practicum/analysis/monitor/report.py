@@ -94,7 +94,8 @@ async def monitor(
         memory, context = contexts.context_metrics(changes, records, vectors)
         judged = list(attempts.judged_attempts(attempted, costs.verdict_places(calls)))
         judge = {"against_scorer": against} if (against := attempts.against_scorer(judged)) is not None else {}
-        # If the judge is the scorer, the scores are the judge's verdicts, and the prompts contained the right answers.
+        # If the judge is the scorer, the scores are the judge's verdicts, and the judge's prompts contained the right
+        # answers.
         scores = not judged and config.scorer == "judge"
         judged = attempts.scored_attempts(attempted) if scores else judged
         if judge_again is not None:

@@ -16,7 +16,7 @@ from practicum.core.intervals import share_ci95
 from practicum.core.windows import windows
 
 Series = Sequence[float | None]
-"""One value per step. None: no value, which differs from 0."""
+"""One value per step. None: the step has no value; this differs from the value 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class MetricGroup:
 
 
 def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
-    """Return, for each step, the share of true outcomes in the window that ends there, with a 95% interval, as the
-    series `rate`, `low` and `high`."""
+    """Return, for each step, the share of true outcomes in the window of steps that ends with this step, with a 95%
+    interval, as the series `rate`, `low` and `high`. `window`: minimum number of outcomes in a window."""
     series: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
     totals = [0, *accumulate(map(sum, outcomes))]
     for end, (first, n) in enumerate(windows([*map(len, outcomes)], window), 1):
@@ -45,17 +45,18 @@ def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str,
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Return the mean; None without values."""
+    """Return the mean of `values`; None if `values` is empty."""
     return sum(values) / len(values) if values else None
 
 
 def rate(outcomes: Sequence[bool], name: str = "rate") -> dict[str, float | list[float]]:
-    """Return the share of true outcomes (at least one), under the key `name`, with its 95% interval."""
+    """Return the share of true outcomes under the key `name`, and its 95% interval under `ci95`. `outcomes` must not be
+    empty."""
     hits, n = sum(outcomes), len(outcomes)
     return {name: hits / n, "ci95": list(share_ci95(hits, n))}
 
 
 def distribution(values: Sequence[float]) -> dict[str, float | int]:
-    """Return the number of values (at least one), their mean, median and 95th percentile."""
+    """Return the number of values, their mean, their median and their 95th percentile. `values` must not be empty."""
     median, p95 = np.quantile(values, (0.5, 0.95))
     return {"n": len(values), "mean": float(np.mean(values)), "median": float(median), "p95": float(p95)}

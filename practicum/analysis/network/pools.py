@@ -24,7 +24,7 @@ KIND_COLOURS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class ExperiencePool:
-    """Experiences of one agent (at least one), oldest first."""
+    """Experiences of one agent, oldest first. A pool has at least one experience."""
 
     agent: str
     entries: tuple[Entry, ...]
@@ -44,11 +44,11 @@ class ExperiencePool:
 
     @property
     def shown(self) -> int:
-        """Number of times that experiences of this pool were shown in training."""
+        """How often experiences of this pool were shown in training, in total."""
         return sum(entry.uses for entry in self.entries)
 
     def by_kind(self) -> Mapping[Kind, ExperiencePool]:
-        """Divide the pool by kind of step. Empty kinds are left out."""
+        """Divide the pool by kind of step. Kinds without experiences are left out."""
         parts = {kind: tuple(e for e in self.entries if e.data["kind"] == kind) for kind in KIND_COLOURS}
         return {kind: ExperiencePool(self.agent, entries) for kind, entries in parts.items() if entries}
 

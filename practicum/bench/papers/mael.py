@@ -18,8 +18,8 @@ TASK = Variant("task-wise", "mael", {"experience": "task"})
 
 
 def reading(name: str, **settings: Any) -> Variant:
-    """Return a variant that reads the pools of the task-wise variant and does not learn. Pools do not depend on the
-    setting for retrieval."""
+    """Return a variant that reads the pools of the task-wise variant and does not learn. The setting for retrieval does
+    not change the pools."""
     return Variant(name, "mael", settings, after=TASK.name, part=NOTHING)
 
 
@@ -28,7 +28,7 @@ GPT = "GPT-3.5 at temperature 0.2, four agents; 30 tasks to learn from"
 QUALITY = ("completeness", "executability", "consistency")
 SIZE = ("complexity", "lines", "tokens", "functions", "files")
 COST = ("tokens_per_test_task", "output_tokens_per_test_task", "agent_steps")
-"""Metrics of costs. Figure 2 shows the second of these metrics, and the rounds of critique."""
+"""Metrics of costs. Figure 2 shows output tokens, the second of these metrics, and the rounds of critique."""
 
 
 HARD = {"rounds": 3, "depth": 2}
@@ -36,7 +36,8 @@ HARD = {"rounds": 3, "depth": 2}
 
 
 def pool(name: str, after: str, first: int) -> Variant:
-    """Return the task-wise variant that continues from `after` with another third of the tasks."""
+    """Return the task-wise variant that continues from the variant `after` and learns from a third of the tasks:
+    `first` is 0, 1 or 2."""
     return Variant(name, "mael", TASK.settings, after=after, part=(first / 3, (first + 1) / 3))
 
 

@@ -1,4 +1,4 @@
-"""A table of a paper as data, and its presentation next to measured results."""
+"""A table of a paper as data, and its numbers shown next to measured results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DATA: Mapping[str, str] = {
 files to tasks."""
 
 SCORED: Mapping[str, str] = {"commongen": "commongen", "coverage": "commongen", "software": "srdd"}
-"""Scorer → its data set, for scorers that only one data set uses."""
+"""Scorer → data set, for each scorer that only this data set uses."""
 
 RETRIEVAL: Mapping[str, Any] = {"retrieval": "cosine"}
 """Setting of every table, because the papers compare embeddings."""
@@ -91,7 +91,7 @@ class PaperTable:
         return replace(self, rows=tuple(row for row in self.rows if row[0].name in selected))
 
     def installed(self) -> tuple[PaperTable, list[str]]:
-        """Return the table without rows that need a missing package, and a line about each omitted row."""
+        """Return the table without the rows whose methods need a missing package, and a line about each omitted row."""
         missing = {v.name: extra for v in self.variants if (extra := methods.missing_extra(v.method))}
         lines = [f"row {name} is omitted; to include it: {pip_install(extra)}" for name, extra in missing.items()]
         return replace(self, rows=tuple(row for row in self.rows if row[0].name not in missing)), lines
@@ -118,7 +118,7 @@ class PaperTable:
 
     def takes(self, name: str, overrides: Collection[str] = ()) -> bool:
         """Return whether this setting still applies to at least one row: the method of the row has the setting, and
-        neither the row nor an override of the row sets it."""
+        neither the row nor an override of the row sets the setting."""
 
         def free(v: Variant) -> bool:
             named = {key.rpartition(".")[2]: None for key in overrides if key.startswith(f"{v.name}.")}
@@ -152,7 +152,7 @@ class PaperTable:
 
     def delay(self, folder: Path, seeds: int, tasks: int) -> DelayFit | None:
         """Fit epoch time as a function of batch size, from the step times of the runs in `folder` that have a fixed
-        batch size. Return None for fewer than two sizes."""
+        batch size. Return None if fewer than two sizes were measured."""
         points = []
         for variant in (v for v in self.variants if str(v.settings.get("batch", "auto")) != "auto"):
             for seed in range(seeds):

@@ -39,8 +39,8 @@ def once(act: ActSeam) -> AttemptSeam:
 
 def shown_answers(act: ActSeam) -> AttemptSeam:
     """Build an attempt seam that returns each task with its right answer as a solved example, without an attempt, at no
-    cost. Tasks without a known answer are attempted. So are all tasks of an agent whose attempts show more than the
-    answer, such as tool calls."""
+    cost. Tasks without a known answer are attempted. If attempts of the agent show more than the answer, such as tool
+    calls, all tasks are attempted."""
 
     async def show(task: Task, context: Context, run: Run) -> Attempt:
         if task.target is None or not run.targets_are_answers or not run.only_answers:
@@ -70,9 +70,9 @@ def stored() -> AttemptSeam:
 
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
-    """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch. The
-    reflection is stored with the attempt. `per_trace` then returns the lessons of this reflection, and does not reflect
-    again."""
+    """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch. With
+    `learn_from="failures"`, a success is not reflected on. The reflection is stored with the attempt. `per_trace` then
+    returns the lessons of this reflection, and does not reflect again."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         attempt = await act(task, context, run)
@@ -89,7 +89,7 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
     """Build an act that reflects on an attempt up to `rounds` times, as in ACE, and keeps the lessons of all rounds.
 
     `retry`: after a failure the agent tries again with the reflection, until the first success, which confirms the last
-    reflection. `critique`: the reflector improves its own lesson, until its new lesson equals the last one."""
+    reflection. `critique`: the reflector improves its lesson, until the new lesson equals the lesson before."""
 
     async def retry(task: Task, context: Context, run: Run) -> Attempt:
         first = await act(task, context, run)
@@ -126,8 +126,8 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
 
 
 def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
-    """Build an act that applies `attempt`, and attempts an unsolved task once more with the feedback. If this second
-    attempt succeeds, it is an example of how the task is solved, for agents that do more than answer (the
+    """Build an act that applies `attempt`. If the task stays unsolved, an agent that does more than answer attempts the
+    task once more, with the feedback. If this second attempt succeeds, it is an example of how the task is solved (the
     rationalization of STaR, Zelikman et al. 2022, section 3.2). The second attempt confirms no rule, and reports do not
     count it."""
 
@@ -143,8 +143,8 @@ def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
 
 
 def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSeam:
-    """Build an attempt seam that attempts each task `size` times, concurrently (RCL, section 3.1). The first attempt is
-    as in evaluation, and reports count only the first."""
+    """Build an attempt seam that attempts each task `size` times, concurrently (RCL, section 3.1). The first attempt at
+    a task is made as in evaluation, and reports count only this attempt."""
 
     async def member(number: int, batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return await attempt(batch, context, replace(run, warmth=warmth, member=number) if number > 1 else run)
@@ -161,7 +161,7 @@ def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
     assignment; RCL, section 3.2).
 
     The annotated attempt shows which entries were consulted, doubted or missed. The score of this attempt is stored in
-    its trace, but only for inspection, because the annotation changes the agent's behavior."""
+    the trace of the attempt, but only for inspection, because the annotation changes the agent's behavior."""
 
     async def annotated(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         # Nothing is learned from the outcome of this attempt, so no judge is asked about it.

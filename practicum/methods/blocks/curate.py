@@ -110,15 +110,16 @@ def _texts(entries: Iterable[Entry]) -> dict[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A delta and its outcome. `refs` holds the ref of each addition, by the id that the added entry would get."""
+    """A delta and the result of applying it (`outcome`). `refs` holds the ref of each addition, by the id that the
+    added entry would get."""
 
     delta: Delta
     outcome: ApplyResult
     refs: dict[str, str]
 
     def name(self, entry: Entry) -> str:
-        """Return the name by which an edit that is appended to the delta addresses an entry of the outcome: the ref if
-        the delta adds the entry, else the entry's id."""
+        """Return the name of an entry of the outcome, for edits that are appended to the delta: the ref of the addition
+        if the delta adds the entry, else the id of the entry."""
         return self.refs.get(entry.id, entry.id)
 
 
@@ -196,8 +197,8 @@ def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
 
 
 def as_entries(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
-    """Add each lesson as an entry in its own words, in the section of the lesson or, if the lesson has no section, in
-    `section`."""
+    """Return a delta that adds each lesson as an entry in its own words, in the section of the lesson or, if the lesson
+    has no section, in `section`. `why` is the reason of the additions."""
     return Delta(
         tuple(Add(x.section or section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons)
     )
@@ -237,7 +238,8 @@ class Mutation(Change):
 
 
 def decisions(form: type[Change]) -> dict[str, Any]:
-    """Return the fields of a small model's answer, in place of `changes`: a decision about each lesson."""
+    """Return the fields that replace `changes` in the answer of a small model: a list of decisions, one or more about
+    each lesson."""
     several = Field(min_length=1, max_length=128, description="one for each lesson, or more")
     return {"decisions": (list[short_form(form)], several)}  # type: ignore[misc]
 
@@ -267,8 +269,8 @@ def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
     """Return the JSON schema of a small curator's answer, limited to these rule ids. With more than 400 ids, the schema
     is not limited.
 
-    A server that enforces schemas then allows no other id and, for an empty playbook, only ADD. This is needed because
-    a small model copies ids from worked examples.
+    With a limited schema, a server that enforces schemas allows no other id and, for an empty playbook, only ADD. This
+    is needed because a small model copies ids from worked examples.
     """
     if len(ids) > 400:
         return json_schema(kind, "small")
@@ -291,7 +293,8 @@ class Curator:
     only the votes are applied, and the failure is counted.
 
     `merges` allows the curator to merge entries (RCL's structural constraint forbids merges, section 3). With `guards`,
-    an edit that would lose a number, a name or an answer is held back, and its insight is added unchanged.
+    an edit that would lose a number, a name or an answer is held back, and the insight behind the edit is added
+    unchanged.
 
     Two or more deletions in one step are refused if together they remove more than the share `MOST_DELETED` of the
     entries that the agent sees. With `gated`, such deletions are not refused, because the gate then decides by the
@@ -326,7 +329,7 @@ class Curator:
                     held_back.update((lesson.id, lesson) for lesson in about)
                 continue
             changed = self._delta(change, about, with_text, after, run)
-            # The next change is checked against the context after this one: a removed rule can no longer cover a
+            # The next change is checked against the context after this change: a removed rule can no longer cover a
             # lesson.
             after = after.apply(changed).context
             decided += changed
@@ -336,8 +339,8 @@ class Curator:
         return counted + decided + as_entries(left, self.section, "no rule says it")
 
     def _without_mass_deletion(self, decided: Delta, context: Context, run: Run) -> Delta:
-        """Remove the deletions from a delta if they are too many. The lessons behind these deletions then count as left
-        out."""
+        """Refuse the deletions of a delta if they are too many (see `Curator`). The lessons behind refused deletions
+        count as left out."""
         deletions = [edit for edit in decided.edits if isinstance(edit, Delete)]
         share = len(deletions) / max(sum(not entry.hidden for entry in context), 1)
         if len(deletions) < 2 or share <= MOST_DELETED:
@@ -393,7 +396,8 @@ class Curator:
                 return Delta(resolutions=covered)
 
     def _added(self, change: Change, text: str, about: Sequence[Lesson], run: Run) -> list[Edit]:
-        """Return new entries: one with the curator's text, or one for each insight in its own words."""
+        """Return the additions of a change: one entry with the curator's text, or an entry for each insight in its own
+        words."""
         named = section_of(change.section, run) if change.section else ""
         if text and not (self.guards and any(lost(lesson.text, text) for lesson in about)):
             section = named or next((x.section for x in about if x.section), self.section)
@@ -429,8 +433,8 @@ def _misaddressed(change: Change, about: Sequence[Lesson], shown: Context, now: 
 def _harmful(change: Change, about: Sequence[Lesson], now: Context, choices: Sequence[str]) -> Count | None:
     """Return the reason why a guard holds a change back, or None. Guards stop a weak or harmful curator from degrading
     correct rules. A changed rule must give only one of the possible answers and keep the numbers and names of the old
-    rule, and a single lesson must not delete a rule that helped at least as often as it harmed (ACE, table 17:
-    robustness to harmful reflections)."""
+    rule, and a rule that helped at least as often as it harmed must not be deleted (ACE, table 17: robustness to
+    harmful reflections)."""
     if change.op == "ADD":
         return None
     entries: list[Entry] = [entry for id in dict.fromkeys(change.ids) if (entry := now.get(id)) is not None]
@@ -517,7 +521,7 @@ def rewrite(instructions: Instructions) -> UpdateSeam:
     """Build an update seam that rewrites the whole playbook at each step (the ablation of ACE's table 18). Each new
     entry may depend on the whole old playbook, so it has the sources of all entries and lessons.
 
-    The answer may be 2 times as long as the playbook with the lessons, independent of the run's output limit. Raises
+    The answer may be twice as long as playbook and lessons together, independent of the run's output limit. Raises
     UsageError if the model's window is too small for the prompt and such an answer."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -529,9 +533,9 @@ def rewrite(instructions: Instructions) -> UpdateSeam:
         if 2.5 * size > run.room("curator"):
             raise UsageError(
                 "window.exceeded",
-                f"curator=rewrite reads and writes the whole playbook, about {size} tokens, which is more than the "
-                "curator's window holds: use curator=edits, a lower budget (`settings: budget=N`) or a model with a "
-                "larger window (`window=N`)",
+                f"curator=rewrite reads and writes the whole playbook, about {size} tokens with the lessons, and the "
+                "curator's window is too small for both: use curator=edits, a lower budget (`settings: budget=N`) or a "
+                "model with a larger window (`window=N`)",
             )
         try:
             if run.profile == "full":

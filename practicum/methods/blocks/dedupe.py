@@ -23,10 +23,11 @@ from practicum.retrieval.scripts import undistinguished, words_digest
 DedupeWhen = Literal["proactive", "lazy", "never"]
 
 Threshold = float | Literal["auto"]
-"""Smallest cosine similarity at which two entries count as the same; "auto": measured for the embedder."""
+"""Smallest cosine similarity at which two entries count as the same; "auto": the similarity that was measured for the
+embedder (`Run.same_from`)."""
 
 Differ = Callable[[int, int], bool]
-"""Predicate on two rows with similar texts: whether their meanings differ."""
+"""Predicate on the indices of two rows with similar texts: whether the meanings of the two texts differ."""
 
 LOOKS = 64
 """Maximum number of similar rows whose texts are compared with the text of a row. If all of them differ from the row in
@@ -36,15 +37,16 @@ BLOCK = 2048
 """Number of new vectors compared at a time."""
 
 PAIRS = 2_000_000
-"""Number of similarities computed at a time: few enough for the processor's cache, enough to keep its threads
-busy."""
+"""Number of similarities computed at a time: few enough for the processor's cache, enough to keep the processor's
+threads busy."""
 
 
 def deduplicated(
     update: UpdateSeam, threshold: Threshold, when: DedupeWhen = "proactive", budget: int = 80_000
 ) -> UpdateSeam:
     """Build an update seam that runs `update`, and then merges duplicates: an entry that the delta adds or rewrites is
-    merged with an older entry of the same section if the similarity of the two is at least `threshold`.
+    merged with an older entry of the same section if the similarity of the two entries is at least `threshold` and
+    their meanings do not differ.
 
     The older entry stays, counters are summed, sources are joined. With `lazy`, entries are compared only if the
     context has more than `budget` tokens, and then every entry is compared, whether or not the delta changed it."""
@@ -72,7 +74,8 @@ def as_number(threshold: Threshold, run: Run) -> float:
 
 
 async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float, run: Run) -> list[Merge]:
-    """Return the merges of the fresh entries of one section."""
+    """Return the merges of entries of one section. `fresh` holds the ids of the entries to compare with older entries.
+    Similar entries whose meanings differ are kept apart, and counted."""
     entries = sorted(trial.outcome.context.in_section(section), key=lambda e: e.id in fresh)
     old = sum(e.id not in fresh for e in entries)
     vectors = await run.embed([e.embedded_text for e in entries])
@@ -109,9 +112,9 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
 def same_rows(
     texts: Sequence[str], vectors: np.ndarray, old: int, threshold: float, run: Run, differ: Differ
 ) -> list[int | None]:
-    """Return, for each text from row `old` on, the row of an earlier text with the same meaning, or None. This is the
-    first text with the same words or, without such a text, the most similar text by `vectors`, of shape (n, d). Vectors
-    are used only if the embedder distinguishes texts of the language (see `retrieval.scripts`)."""
+    """Return, for each text from row `old` on, the row of an earlier text with the same meaning, or None. The earlier
+    text is the first text with the same words or, without such a text, the most similar text by `vectors`, of shape (n,
+    d). Vectors are used only if the embedder distinguishes texts of the language (see `retrieval.scripts`)."""
     unknown, blind = undistinguished(texts, vectors, threshold)
     if number := int(blind[old:].sum()):
         run.count(Count.COMPARED_BY_WORDS, number)
@@ -140,9 +143,9 @@ def duplicates(
     """Return, for each new vector, the row that it duplicates, or None. The new vectors are processed in order.
 
     `old` has shape (n, d), `new` (m, d), with rows of unit length. Rows of `new` are numbered from n. A new vector is
-    compared with all old vectors and with the new vectors before it that are not duplicates. A vector duplicates the
-    most similar of these rows that reaches `threshold` and from which the vector does not `differ`; on ties, the oldest
-    such row."""
+    compared with all old vectors and with the new vectors before it that are not duplicates. A new vector can duplicate
+    a row if the similarity of the two reaches `threshold` and `differ` is false for the two. Of several such rows, the
+    vector duplicates the most similar row and, on ties, the oldest row."""
     result: list[int | None] = []
     pool, rows = np.concatenate((old, new)), list(range(len(old)))
     for start in range(0, len(new), BLOCK):
@@ -165,8 +168,9 @@ def duplicates(
 def _most_similar(
     similarity: np.ndarray, rows: Sequence[int], threshold: float, differ: Callable[[int], bool]
 ) -> tuple[float, int | None]:
-    """Return the similarity and the index of the most similar row that reaches the threshold and does not differ; the
-    oldest such row on ties; -inf and None without such a row."""
+    """Return the similarity and the index of the most similar row whose similarity reaches the threshold and for which
+    `differ` is false; the oldest such row on ties; -inf and None without such a row. Only the `LOOKS` most similar rows
+    are tried."""
     near = np.flatnonzero(similarity >= threshold)
     for at in near[np.argsort(-similarity[near], kind="stable")[:LOOKS]]:
         if not differ(rows[at]):
@@ -179,8 +183,8 @@ def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.nda
     on ties), or -inf and 0 if no similarity reaches the threshold.
 
     Most rows are dissimilar, and some of the dimensions suffice to show that: by Cauchy and Schwarz, the other
-    dimensions add at most the product of the lengths of the two vectors in these dimensions. Only rows that might reach
-    the threshold are compared in full."""
+    dimensions add at most the product of the lengths that the two vectors have in the other dimensions. Only rows that
+    might reach the threshold are compared in full."""
     best, where = np.full(len(new), -np.inf, dtype=np.float32), np.zeros(len(new), dtype=np.int64)
     dims = int(new.shape[1] * min(1.2 - threshold, 1))
     heads = _heads(new, dims).T
@@ -200,5 +204,6 @@ def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.nda
 
 
 def _heads(vectors: np.ndarray, dims: int) -> np.ndarray:
-    """Return the first `dims` dimensions and, as an additional dimension, the length of the rest."""
+    """Return the first `dims` dimensions of each vector and, as an additional dimension, the length of the vector in
+    all other dimensions."""
     return np.column_stack((vectors[:, :dims], np.linalg.norm(vectors[:, dims:], axis=1)))

@@ -2,15 +2,15 @@
 than without it, by a paired test.
 
 The contexts without and with the delta are scored on the same tasks, a few at a time, in a random order for each delta.
-A sequential test is evaluated after every pair, so that a large difference needs few tasks.
+A sequential test is evaluated after every pair of scores, so that a large difference needs few tasks.
 
 The test is a bet (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). A wealth of
 1 is staked against the claim that the delta is not worse: the mean difference of scores, in [-1, 1], is at least 0. If
-the claim is true, the wealth does not grow on average, and by Ville's inequality the probability that it ever reaches
-1/alpha is at most alpha, even if the test is evaluated after every pair. So the test drops at most the share alpha of
-deltas that are not worse. A second bet, in the other direction, keeps clearly better deltas at the same error rate.
-Stakes from small to large share the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may
-lie between 0 and 1.
+the claim is true, the wealth does not grow on average, and by Ville's inequality the probability that the wealth ever
+reaches 1/alpha is at most alpha, even if the test is evaluated after every pair. So the test drops at most the share
+alpha of deltas that are not worse. A second bet, in the other direction, keeps clearly better deltas at the same error
+rate. Stakes from small to large share the wealth, so that no stake needs to be tuned, no variance is assumed, and
+scores may lie between 0 and 1.
 
 If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless the mean score with the
 delta is below the mean score without it. Most small harm is detected only by this last decision. The error of this
@@ -60,20 +60,21 @@ TOGETHER = 8
 seven tasks fall from 1 to 0."""
 
 STAKES = (np.arange(20) + 0.5) / 20
-"""Stakes of a bet. Each stake has a part of the wealth, and bets this share of the part. At the start, all parts are
-equal."""
+"""Stakes of a bet. Each stake is a share. It has a part of the wealth, and bets its share of this part. At the start,
+all parts are equal."""
 
-WORSE = "the gate dropped it: worse on held-out tasks"
+WORSE = "the gate dropped the edits: worse on held-out tasks"
 """Reason in the resolution of a lesson whose edits the gate dropped."""
 
 
 @dataclass
 class Trial:
-    """Trial of a delta: the differences (new score minus old score) by task, and the wealth of the two bets.
+    """Trial of a delta: by task, the difference of the scores (with the delta minus without it), and the wealth of the
+    two bets.
 
     `parts`, of shape (2, stakes), is the wealth of each stake in the bet that the delta is worse, and in the bet that
-    it is better. Nothing is decided before `least` tasks. The test is valid after any number of tasks, because the
-    wealth is an e-value."""
+    the delta is better. The trial is not decided before `least` tasks were scored. The test is valid after any number
+    of tasks, because the wealth is an e-value."""
 
     alpha: float
     least: int = 0
@@ -82,7 +83,7 @@ class Trial:
 
     @property
     def wealth(self) -> list[float]:
-        """Wealth of the bets that the delta is worse and that it is better: two e-values."""
+        """Wealth of the bet that the delta is worse, and of the bet that the delta is better: two e-values."""
         return [float(wealth) for wealth in self.parts.mean(axis=1)]
 
     @property
@@ -102,7 +103,7 @@ class Trial:
 
     @property
     def accepted(self) -> bool:
-        """Whether the delta is kept: by the bet that is won, or else by the mean."""
+        """Whether the delta is kept: by the bet that is won or, if no bet is won, by the mean difference."""
         worse, better = self.wealth
         return better > worse if self.decided else sum(self.differences.values()) >= 0
 
@@ -142,7 +143,8 @@ async def tried(
 
 
 def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) -> AcceptSeam:
-    """Build a gate on these held-out tasks around another accept seam.
+    """Build an accept seam that applies `accept`, and then keeps the resulting delta only if the trial on the held-out
+    tasks `tasks` accepts the delta. Of a dropped delta, only `unshown_part` is applied.
 
     Scores come from `run.evaluate`, which evaluates no context twice and shares its results with validation. A delta
     that changes no shown text, such as a delta of votes, passes without evaluation."""

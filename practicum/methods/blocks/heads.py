@@ -96,9 +96,9 @@ HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
 
 
 def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
-    """Return the attributions that are possible for this failure. Chance requires a shown rule that was not followed,
-    or another run that succeeded. If a run succeeded, the task is not intractable. Without these limits a small model
-    chooses at random."""
+    """Return the attributions that are possible for this failure. Chance (`execution_variance`) requires a rule that
+    the agent relied on and may not have followed, or another run of the task that succeeded. If a run of the task
+    succeeded, the task is not intractable. Without these limits a small model chooses at random."""
     failed, passed = contrast(attempt)
     slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(attempt, context))
     chance: tuple[FailureKind, ...] = ("execution_variance",) if slipped else ()
@@ -107,8 +107,8 @@ def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) ->
 
 def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
     """Return whether a failed attempt may not have followed this rule. This is possible if the rule names none of the
-    choices for an answer, or names the right answer. If learning may not see the right answer, it is possible if the
-    rule names a choice that the agent did not answer."""
+    possible answers, or names the right answer. If learning may not see the right answer, the second condition is that
+    the rule names an answer that the agent did not give."""
     named, target = answers_named(rule, choices), failed.feedback.target
     if target is None:
         return not named or not named <= answers_named(failed.trace.answer, choices)
@@ -117,8 +117,8 @@ def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def attributing(form: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
-    """Return the form's schema for a small model, limited to these attributions. A server that enforces schemas then
-    allows no others."""
+    """Return the form's schema for a small model, limited to the attributions `kinds`. A server that enforces the
+    schema allows no other attribution."""
     schema = deepcopy(json_schema(form, "small"))
     if attribution := schema["properties"].get("attribution"):
         attribution["enum"] = [*kinds]
@@ -130,10 +130,10 @@ class Heads:
     """Reflector with three heads on one failure: three concurrent calls, or one structured call.
 
     `case` holds the instructions that all heads share, and `heads` the further instructions of each head: attribution,
-    root cause, gap. Attempts that did not fail go to the reflector `otherwise`. With `gated`, a failure that was
-    chance, or beyond guidance, gives no insight. Without `gated`, the curator reads the attribution with the insight,
-    and decides whether to use the insight. `examples` are cases for small models, with diagnoses; each head sees its
-    part of a diagnosis."""
+    root cause, gap. Attempts that did not fail go to the reflector `otherwise`. With `gated`, a failure that was due to
+    chance, or that no guidance could prevent, gives no insight. Without `gated`, the curator reads the attribution with
+    the insight, and decides whether to use the insight. `examples` are cases for small models, with diagnoses; each
+    head sees its part of a diagnosis."""
 
     case: Instructions
     heads: tuple[Instructions, Instructions, Instructions]
@@ -232,14 +232,16 @@ def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
                 continue
             votes = verdicts(answers[n].tags, attempt, context, run)
             lesson = reflected_lesson(answers[n], attempt, votes, run, f"{run.place}/{attempt.place}")
-            # The reflector saw all attempts, so the lesson has the sources of all of them, although it is about one.
+            # The reflector saw all attempts, so the lesson has the sources of all attempts, although the lesson is
+            # about one attempt.
             sources = ordered_union((attempt.sources, sources_of(asked)))
             data = {**lesson.data, "task_id": attempt.task.id}
             lessons += [replace(x, sources=sources, data=data) for x in lesson.each]
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
     async def ask(asked: Sequence[Attempt], context: Context, run: Run) -> Mapping[int, OfMany]:
-        """Return the reflections by the number of the attempt in the prompt, from 1; empty if the call failed."""
+        """Return the reflections by the number of the attempt in the prompt, from 1. If the call failed, the result is
+        empty."""
         cases = [case(r, context, (), run) for r in asked]
         parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
         about = replace(run, about=sources_of(asked))

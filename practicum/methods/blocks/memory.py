@@ -56,9 +56,10 @@ def form(most: int) -> type[Memories]:
 
 
 def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
-    """Build a reflect seam that extracts up to `most` memories of each attempt, concurrently. `extract` selects the
-    attempts: only the chosen attempt, only successes (the ablation), or one attempt for each different outcome and
-    answer, including failures. Attempts of unknown outcome give no memory, and are counted."""
+    """Build a reflect seam that extracts up to `most` memories from each selected attempt, concurrently. `extract`
+    selects the attempts: only the chosen attempt, only successes (the ablation), or all. Of several attempts at a task
+    with the same outcome and answer, only the first is used. Attempts of unknown outcome give no memory, and are
+    counted."""
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = []
@@ -214,8 +215,8 @@ needed."}]}""",
     ),
 )
 """Worked examples about other tasks. Without these examples a small model mistakes the headings for its task. The first
-and the last are questions that a person asks, with a choice of answers: without these two, the memories of the model
-name no answers."""
+and the last example are questions that a person asks, with a choice of answers: without these two examples, the
+memories that the model writes name no answers."""
 
 EXTRACT = Instructions(
     full="""\

@@ -1,10 +1,11 @@
 """Attempts by a network of agents, which are shown experience before their steps, and the agents' pools of experience
 (MAEL, sections 2.1, 2.3).
 
-Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by alpha x
-similarity + (1 - alpha) x reward. The strategy `step` retrieves experience for each step separately. The strategy
-`task` chooses one past trace, by the similarity of the past task and the reward of the answer to it. Each step is then
-shown the best experience of this trace."""
+An experience is an entry that records a step, in the pool of the agent that made the step. For a new step, experience
+is retrieved from the pool of the acting agent, among steps of the same kind, by alpha x similarity + (1 - alpha) x
+reward. The strategy `step` retrieves experience for each step separately. The strategy `task` chooses one past trace,
+by the similarity of the past task and the reward of the answer to the past task. Each step is shown the best experience
+of this trace."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ from practicum.retrieval.search import Match
 from practicum.store.journal import digest, noting_refusal
 
 Strategy = Literal["none", "task", "step"]
-"""Strategy for retrieving experience (section 2.3): never, one past trace for the whole task, or for every step."""
+"""Strategy for retrieving experience (section 2.3). none: never; task: from one past trace for the whole task; step:
+for every step separately."""
 
 Level = Literal["high", "low"]
 
@@ -100,8 +102,9 @@ FORMS: Mapping[Kind, type[Output]] = {
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """Rules by which experience is chosen and shown. If `similarity` or `reward` is low, the retrieval score uses 1 -
-    similarity or 1 - reward (table 4). Experience with a reward below `follow_from` is shown as an example to avoid."""
+    """Rules by which an experience is chosen for a step, and shown. If `similarity` or `reward` is low, the retrieval
+    score uses 1 - similarity or 1 - reward (table 4). Experience with a reward below `follow_from` is shown as an
+    example to avoid."""
 
     strategy: Strategy = "step"
     alpha: float = 0.5
@@ -117,8 +120,8 @@ class Experience:
 
     def heading(self, entry: Entry) -> str:
         """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading belongs to an
-        earlier turn, because a small model solves the experience in place of the task if the experience is next to the
-        task."""
+        earlier turn, because a small model solves the past task in place of the present task if the two are in one
+        turn."""
         reward = step_reward(entry)
         worth, follow = f"it was rewarded {reward:.2f} of 1", reward >= self.follow_from
         if entry.data["kind"] == "critique":
@@ -214,7 +217,7 @@ async def _nearest(
     reward: Callable[[Entry], float] = step_reward,
 ) -> Match | None:  # fmt: skip
     """Return the match with the highest retrieval score, in which `reward` gives the reward of an entry. On ties, the
-    older entry wins."""
+    older entry wins. Without a match, return None."""
     matches = await run.nearest(context, state, len(context), where)
     scored = [(how.score(f.similarity, reward(f.entry)), -f.entry.number, f) for f in matches]
     return max(scored, key=lambda one: one[:2])[2] if scored else None
@@ -222,7 +225,8 @@ async def _nearest(
 
 @dataclass(frozen=True)
 class Decider:
-    """Decisions of a team's agents: each by a model, with the experience retrieved for the step."""
+    """Decider of the steps of a team's agents: a model decides each step, with the experience that is retrieved for the
+    step."""
 
     team: AgentTeam
     task: Task
@@ -231,8 +235,8 @@ class Decider:
     past_trace: str
 
     async def decide(self, question: Question, run: Run) -> StepOutput:
-        """Ask the agent to decide a step. The prompt contains the best experience for the step, unless the prompt would
-        then be too long for the agent's window."""
+        """Ask the agent to decide a step. The prompt contains the best experience for the step, unless the experience
+        makes the prompt too long for the agent's window."""
         match, searching = None, run.at("experience")
         if self.experience.strategy == "step" or self.past_trace:
             where = ExperienceFilter(question.agent, (question.kind,), self.past_trace)
@@ -249,7 +253,7 @@ class Decider:
 
     async def _without_experience(self, question: Question, run: Run) -> StepOutput:
         """Decide a step without experience. If texts of other agents make the prompt too long, the step fails. If the
-        task itself is too long, the error is raised for the user."""
+        whole task is too long, WindowError is raised, so that the user can shorten the task."""
         if not question.task and question.kind != "aggregate":
             return await self._decide(question, None, run)
         try:
@@ -332,7 +336,7 @@ def _turn(user: str, assistant: str) -> Turn:
 
 
 def _assignment(part: TaskPart) -> str:
-    """Format the agent that solves a part, and the numbers of the parts whose results it needs, as in the plan."""
+    """Format the name of the agent that solves a part, and the numbers of the parts whose results this part needs."""
     notes = [f"for {part.to}"] if part.to else []
     notes += [f"needs {', '.join(map(str, part.needs))}"] if part.needs else []
     return f" ({'; '.join(notes)})" if notes else ""
@@ -361,11 +365,11 @@ async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
 
 
 def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
-    """Put an identity before the name of each trace without one. The identity is a digest of the steps of the trace.
+    """Put an identity before each trace name that has no identity. The identity is a digest of the steps of the trace.
 
     A trace of an attempt is named by the place of the attempt. A person who writes experience by hand may use any word.
     Another run, or another file, may use the same name. The digest distinguishes two traces of one name, even after
-    contexts are joined, and gives the same trace the same id everywhere."""
+    contexts are joined, and gives the same trace the same identity everywhere."""
     traces: dict[str, list[Add]] = defaultdict(list)
     for add in adds:
         if name := _unidentified(add):

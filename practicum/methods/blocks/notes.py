@@ -49,8 +49,8 @@ class State(Output):
 
 
 def with_state(update: UpdateSeam, instructions: Instructions, tokens: int) -> UpdateSeam:
-    """Build an update seam that runs `update`, and then one call that updates the document from the lessons, and from
-    the contexts before and after the delta.
+    """Build an update seam that runs `update`, and then one call that updates the state, a document, from the lessons,
+    and from the contexts before and after the delta.
 
     The document never has more than `tokens` tokens: the oldest lines of its ledger are removed first. Edits of
     `update` cannot change the document. A step without lessons leaves the document unchanged, and so does a failed

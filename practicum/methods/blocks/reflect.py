@@ -27,7 +27,7 @@ from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEE
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 
-# ---- evidence: one attempt, or a failed attempt with a successful one, and the run of a twin
+# ---- evidence: one attempt, or a failed and a successful attempt, and the attempt of a twin
 
 BRIEF = 2_000
 """Maximum characters of an attempt in a small model's prompt if the prompt contains much else."""
@@ -124,7 +124,8 @@ async def cases_prompt(
     instructions: Instructions, parts: Sequence[str], attempts: Sequence[Attempt], context: Context, run: Run,
     shown: bool = True,
 ) -> Prompt:  # fmt: skip
-    """Build a reflector's prompt from parts about these attempts. The playbook comes first."""
+    """Build a reflector's prompt from parts about these attempts. With `shown`, a capable model reads the playbook
+    before these parts."""
     if run.profile == "small":
         return instructions.prompt(run.profile, parts)
     sections = f"# The sections of the playbook\n{described(run)}"
@@ -250,7 +251,8 @@ class Reflection(Output):
 
 @cache
 def teaching_or_not() -> JSON:
-    """Return the schema of a small model's reflection on a success, in which the insight may be empty."""
+    """Return the schema of a small model's reflection on an attempt that did not fail, in which the insight may be
+    empty."""
     schema = deepcopy(json_schema(Reflection, "small"))
     optional = Annotated[str, rule_schema(160, empty=True)]
     schema["properties"]["insight"] |= TypeAdapter(optional).json_schema()
@@ -280,8 +282,9 @@ def by_model(instructions: Instructions, rules_shown: bool = True) -> Reflector:
 def reflected_lesson(
     reflection: Output, attempt: Attempt, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
 ) -> Lesson:
-    """Build the lesson of a reflection, which may have any form. The first insight becomes the text of the lesson, the
-    others become `further` lessons, and the findings become `data`. Without `keep`, the insights are dropped."""
+    """Build the lesson of a reflection. `reflection` may have any form. The first insight becomes the text of the
+    lesson, all other insights become `further` lessons, and the findings become `data`. Without `keep`, the insights
+    are dropped."""
     failed, _ = contrast(attempt)
     insights = [x for x in getattr(reflection, "insights", ()) if clean(x.text)] if keep else []
     data = {name: value for name, value in reflection if name in FINDINGS and value}
@@ -384,9 +387,9 @@ def _spread(attempt: Attempt, labels: bool) -> tuple[bool, float]:
 
 async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Return a lesson for each task: its input, its answer, and the calls that led to the answer, without a reflection.
-    Answer and calls are taken from the first successful try, else from the attempt. If all tries failed and the right
-    answer is known, the lesson has the right answer and no calls. `good` is True if the answer in the lesson is right;
-    other lessons are stored, but not shown to agents."""
+    Answer and calls are taken from the first successful try or, if no try succeeded, from the attempt itself. If all
+    tries failed and the right answer is known, the lesson has the right answer and no calls. `good` is True if the
+    answer in the lesson is right; a lesson with another answer is stored, but not shown to agents."""
     lessons = []
     for attempt in attempts:
         if attempt.trace.lost:
@@ -415,8 +418,9 @@ def tagged(attempt: Attempt, place: str) -> Lesson:
 
 # ---- self-contrast: several attempts at one task side by side (ReasoningBank; METHODS, section 4)
 #
-# A similarity of the successful attempts is likely to be a way to solve the task. A difference from the failed attempts
-# is likely to be the reason for the success. Differences without an effect on the outcome must not be learned.
+# A feature that the successful attempts share is likely to be a way to solve the task. A difference between successful
+# and failed attempts is likely to be the reason for the success. Differences without an effect on the outcome must not
+# be learned.
 
 Finding = Annotated[str, MaxChars(160)]
 

@@ -26,8 +26,8 @@ from practicum.tasks.stored import picked
 
 
 def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
-    """Build a sampler that goes through all tasks `epochs` times, `batch` tasks per step. The run's seed shuffles them
-    again for each epoch."""
+    """Build a sampler that goes through all tasks `epochs` times, `batch` tasks per step. The run's seed shuffles the
+    tasks again for each epoch."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for epoch in range(1, epochs + 1):
@@ -38,7 +38,7 @@ def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
 
 def stream(batch: int) -> SampleSeam:
     """Build a sampler that goes through the tasks once, in their order, `batch` tasks per step. This is online
-    learning: each task is predicted before it is learned from."""
+    learning: the agent attempts each task before the method learns from the attempt."""
     return lambda tasks, history, run: _in_batches(tasks, batch)
 
 
@@ -111,8 +111,8 @@ def _in_batches(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int =
 # tau^(-1/(alpha+1)).
 
 MIN_ALPHA = 0.1
-"""Smallest alpha for which a batch larger than b_min is chosen. For an alpha near 0, b* is large and saves almost no
-time."""
+"""Limit of alpha: a batch larger than b_min is chosen only if the lower end of alpha's interval is above this limit.
+For an alpha near 0, b* is large and saves almost no time."""
 
 PRIOR_NOISE, PRIOR_WEIGHT = 0.15, 2
 """Assumed noise of a step's time before measuring (15%), and the number of measurements that the assumption counts as.
@@ -131,13 +131,13 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelayFit:
-    """Fitted curve of epoch times, the batch size chosen from it, and the data behind both.
+    """Fitted curve of epoch times, the batch size that was chosen from the curve, and the data behind the curve.
 
     `why` is the reason for the size, in words that continue "chosen: 55, because". The curve was fitted to `points`.
     `outliers` are too far from the curve to count. `left_out` is the number of points with an unusable time: zero,
     negative or not finite. `tasks` is N. `A` is the duration (s) of an epoch at batch size 1. `A` and `alpha` are None
-    if fewer than two sizes were measured. The confidence interval and `r2` (in log space) are None with only two
-    points.
+    if no law was fitted, such as from a single size. `alpha_ci95` (95% confidence interval of alpha) and `r2` (in log
+    space) are None with only two points.
     """
 
     chosen: int
@@ -180,7 +180,8 @@ _FIT = TypeAdapter(DelayFit)
 def fit_delay(
     points: Sequence[Point], tasks: int, b_min: int = 10, max_batch: int = 100, tau: float = 0.05
 ) -> DelayFit:
-    """Fit the epoch times of `tasks` tasks to measured steps, and choose a batch size in [b_min, max_batch].
+    """Fit a curve of epoch times, for epochs of `tasks` tasks, to measured steps, and choose a batch size in [b_min,
+    max_batch].
 
     The size never exceeds the number of tasks.
 
@@ -201,7 +202,7 @@ def fit_delay(
 
 
 def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
-    """Split the points into those to fit and the outliers.
+    """Split the points into points to fit and outliers.
 
     One slow step at the largest size (a rate limit, a hanging task) reverses the slope of a least squares line. With
     four sizes it also reverses a soft_l1 fit and the Theil-Sen line, since half of all slopes between two points are
@@ -224,7 +225,8 @@ def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple
 
 
 def _fit_law(fit: DelayFit) -> DelayFit:
-    """Fit least squares in log space. No law is fitted for a single size, or if A would be too large for a float.
+    """Fit the power law by least squares in log space. From a single size, or if A would be too large for a float, no
+    law is fitted.
 
     With three or four points, an interval that is computed from only the scatter of these points is far too wide, or
     empty if the points happen to lie on a line. So the variance is shrunk towards the prior noise (Smyth, 2004)."""
@@ -337,7 +339,7 @@ def _next_size(tasks: int, points: Sequence[Point], tau: float, max_batch: int, 
 
 def _measurements(steps: History) -> Iterator[Point]:
     """Yield the times of these steps. A step is left out if a stop or the end of an epoch cut it short, or if the
-    provider lost every attempt; its size is then tried again."""
+    provider lost every attempt. The size of a step that is left out is tried again."""
     for report in steps:
         size, lost = len(report.batch.tasks), [r.trace.lost for r in report.attempts]
         if report.seconds is not None and size == report.batch.data.get("size") and not (lost and all(lost)):
@@ -372,10 +374,10 @@ def replayed(
     failed before.
 
     A step attempts `attempted` tasks; `batch` of them are expected to fail and be reflected on. The share `ratio` of
-    the tasks is drawn at random from the replay buffer, or fewer if the buffer is too small. The other tasks are tasks
-    that this epoch has not had yet. A task that is replayed before its turn in the epoch is not attempted at its turn.
-    After a step of only replayed tasks, the next step has at least one other task, so that the run always ends. For
-    `graduate` and `evict` see `replay_buffer`.
+    the tasks is drawn at random from the replay buffer, or a smaller share if the buffer has too few tasks. The other
+    tasks are tasks that this epoch has not had yet. A task that is replayed before its turn in the epoch is not
+    attempted at its turn. After a step of only replayed tasks, the next step has at least one other task, so that the
+    run always ends. For `graduate` and `evict` see `replay_buffer`.
 
     A batch's `data` holds the number of tasks to attempt, the replayed tasks, the buffer and, for "auto", the reason.
 
@@ -432,7 +434,8 @@ def replayed(
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Result of one step for one task. `passed`: None if the attempt was lost or reused."""
+    """Result of one step for one task. `passed`: None if the step has no new outcome (see `_group_outcome`).
+    `reflected`: whether a lesson of the step reflects on the task."""
 
     step: int
     task: str
@@ -442,9 +445,9 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class BufferedTask:
-    """Task that is or was in the replay buffer. `entered`, `graduated` and `evicted` are step numbers. `passes` and
-    `failures` are the numbers of the latest passes or failures in a row. Only failures that were reflected on are
-    counted."""
+    """Task that is or was in the replay buffer. `entered`, `graduated` and `evicted` are step numbers. `passes` counts
+    the latest passes in a row. `failures` counts, among the latest failures in a row, the failures that were reflected
+    on."""
 
     task: str
     entered: int
@@ -502,7 +505,7 @@ def replay_buffer(
 
 def _group_outcome(attempt: Attempt) -> bool | None:
     """Return whether at least one run of the group passed. Return None if only reused runs show this outcome, because
-    the steps of the original runs have counted it, or if no run has an outcome."""
+    the steps of the original runs have counted the outcome, or if no run has an outcome."""
     if any(_successes(attempt)):
         return any(_successes(attempt, only_new=True)) or None
     return False if _successes(attempt, only_new=True) else None
@@ -515,17 +518,17 @@ def _successes(attempt: Attempt, only_new: bool = False) -> list[bool]:
 
 
 def share(ratio: float, size: int) -> int:
-    """Return the number of tasks of a step to replay. Halves are rounded up: with Python's `round`, which takes 0.5 to
-    0, a step of one task would never replay a task at a ratio of 0.5."""
+    """Return the number of replayed tasks in a step of `size` tasks. Halves are rounded up: with Python's `round`,
+    which takes 0.5 to 0, a step of one task would never replay a task at a ratio of 0.5."""
     return floor(ratio * size + 0.5)
 
 
 def attempts_needed(batch: int, rate: float) -> tuple[int, float]:
-    """Return the number of tasks to attempt for `batch` failures at this failure rate, and the probability of `batch`
-    failures among them.
+    """Return the number of tasks to attempt for `batch` failures at this failure rate, and the probability of at least
+    `batch` failures among these tasks.
 
-    The number is the smallest from `batch` to MOST times `batch` with which `batch` failures are LIKELY. If no number
-    suffices, it is MOST times `batch`."""
+    The number is the smallest from `batch` to MOST times `batch` with which this probability is at least LIKELY. If no
+    number suffices, the result is MOST times `batch`."""
     sizes = np.arange(batch, MOST * batch + 1)
     # The probability that failure number `batch` occurs at exactly this attempt, as a logarithm: factorials are huge.
     last = [

@@ -45,10 +45,10 @@ class Scaling:
     Parallel: `by` is the chooser if no score may be seen: a judge, or agreement (the answer of the most attempts). With
     `contrast`, the attempts are contrasted with each other during learning.
 
-    Sequence: `until` is the condition that ends the passes before the k-th one: none (k), a judge or a score that
-    accepts an answer, or a pass that changes nothing (agreement). `label` selects the attempts that a judge labels
-    afterwards, if they have no outcome otherwise: all attempts, or only the ends, which are the first attempt (used in
-    reports) and the chosen attempt."""
+    Sequence: `until` is the condition that ends the sequence before `k` passes are made. k: no condition; judge or
+    score: the judge or the score accepts an answer; agreement: a pass changes nothing. `label` selects the attempts
+    without an outcome that a judge labels after the last pass: all attempts, or only the ends, which are the first
+    attempt (used in reports) and the chosen attempt."""
 
     k: int
     warmth: float | None = 0.7
@@ -114,19 +114,20 @@ _ONE = re.compile(r"/(?:try|pass) (\d+)$")
 
 
 def number_of(attempt: Attempt) -> int:
-    """Return the number of an attempt among several at its task, in the order they were made; 0 if it is the only
-    one."""
+    """Return the number of an attempt among several at its task, in the order in which they were made: from 1 in
+    parallel, from 0 in a sequence; 0 for an attempt without scaling."""
     match = _ONE.search(attempt.place)
     return int(match[1]) if match else 0
 
 
 def place_of_all(place: str) -> str:
-    """Return the place under which all attempts at a task were made, from the place of one of them."""
+    """Return the place under which all attempts at a task were made, from the place of one of these attempts."""
     return _ONE.sub("", place)
 
 
 def outcome_of(trace: Trace) -> str:
-    """Return a text that identifies the outcome of an attempt: its answer, its error, and the state it left."""
+    """Return a text that identifies the outcome of an attempt: its answer, its error, and the state that the attempt
+    left."""
     outcome = [normalise(trace.answer), trace.error, trace.data.get("state")]
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
 
@@ -134,7 +135,7 @@ def outcome_of(trace: Trace) -> str:
 @dataclass(frozen=True)
 class _Attempts:
     """Attempts at one task, and the verdicts of a judge by outcome. With `scored`, the choice among the attempts, or
-    the decision on another pass, uses scores; with `judging`, the judge's verdicts."""
+    the decision on another pass, uses scores. With `judging`, the choice or the decision uses the judge's verdicts."""
 
     scaling: Scaling
     run: Run
@@ -170,8 +171,8 @@ class _Attempts:
                 self.tries[n] = replace(attempt, feedback=verdict)
 
     def verdict(self, attempt: Attempt) -> Feedback | None:
-        """Return the feedback that the choice, or the next pass, may see: an error, the score, or else a judge's
-        verdict."""
+        """Return the feedback that the choice, or the next pass, may see: the error of the attempt, else the feedback
+        of its score, else a judge's verdict; None without these three."""
         if attempt.trace.error is not None:
             return Feedback(False, attempt.trace.error)
         if self.scored and attempt.score is not None:
@@ -187,7 +188,8 @@ class _Attempts:
         return (attempt.trace.error is None, not attempt.trace.lost, 1 if success is None else 2 * success, value)
 
     def chooser(self, best: Attempt) -> str:
-        """Return the chooser to store for an attempt that was chosen by its verdict: "score", or the setting `by`."""
+        """Return the chooser to store with an attempt that was chosen by its verdict: "score" if the verdict is a
+        score, else the setting `by`."""
         return "score" if self.scored and best.score is not None else self.scaling.by
 
     def best(self, contrast: Contrast | None) -> tuple[int, str, str]:
@@ -200,16 +202,16 @@ class _Attempts:
         most = max(best, key=lambda n: (shares[outcomes[n]], -n))
         if len(shares) > 1 and len({outcomes[n] for n in best}) == 1:
             verdict = self.verdict(self.tries[most])
-            why = verdict.text if verdict is not None and verdict.success else "the others failed"
+            why = verdict.text if verdict is not None and verdict.success else "all other attempts failed"
             first, second, *_ = sorted(set(ranks), reverse=True)
             if first[:-1] == second[:-1]:
-                why = f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
+                why = f"score {first[-1]:.3g}; the next best score is {second[-1]:.3g}"
             return most, self.chooser(self.tries[most]), why
         # The contrast has read the scores, which must not influence a prediction that counts.
         decides = self.judging and not (self.scaling.blind and self.run.labels)
         if len(shares) > 1 and decides and contrast is not None and contrast.best - 1 in best:
             return contrast.best - 1, "contrast", contrast.why
-        return most, "agreement", f"{shares[outcomes[most]]} of {len(self.tries)} came to it"
+        return most, "agreement", f"{shares[outcomes[most]]} of {len(self.tries)} attempts gave this answer"
 
     def ended(self) -> tuple[str, str] | None:
         """Return the condition that ended the passes of a sequence, and the reason; None if another pass follows."""

@@ -44,8 +44,9 @@ class Dealing:
     """Rule by which n lessons are dealt into groups.
 
     `groups` is a number, or "sqrt" for the square root of n. Each lesson goes to `copies` groups. `fan_in` is the
-    maximum number of lessons in a group; None: no limit. If groups would be larger, more groups are made. Raises
-    ValueError if `copies` is out of range.
+    maximum number of lessons in a group; None: no limit. If groups would be larger, more groups are made. `shuffle`
+    deals the copies of a lesson into different groups (stratified) or into any groups (random). Raises ValueError if
+    `copies` is below 1, or above the number of groups or `fan_in`.
     """
 
     groups: int | Literal["sqrt"] = "sqrt"
@@ -63,7 +64,8 @@ class Dealing:
         """Return the number of groups for n lessons, between 1 and n."""
         k = isqrt(n) if self.groups == "sqrt" else min(self.groups, n)
         if self.fan_in is not None:
-            # Each copy of the lessons fills the groups evenly, so a group has `copies` times n / k of them, rounded up.
+            # Each copy of the lessons fills the groups evenly, so a group has at most `copies` times (n / k, rounded
+            # up) lessons.
             k = max(k, -(-n // max(self.fan_in // self.copies, 1)))
         return max(min(k, n), 1)
 
@@ -142,10 +144,10 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | No
 
 
 def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None = None) -> Join:
-    """Build a join in which `update` joins the deltas: the edits of the groups are proposals, which it reads as
+    """Build a join in which `update` joins the deltas: the edits of the groups are proposals, which `update` reads as
     lessons.
 
-    With `fan_in`, a call joins at most that many deltas, level by level until one delta is left. `levels` is the number
+    With `fan_in`, a call joins at most `fan_in` deltas, level by level until one delta is left. `levels` is the number
     of levels of the scan; the last level joins all remaining deltas. Deletions and votes need no model."""
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
@@ -163,7 +165,8 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
 
 
 async def join_side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
-    """Return the edits of all groups, one after the other, without joining them (a scan of one level)."""
+    """Return the edits of all groups, one after the other, without a model (a scan of one level). `combine` leaves out
+    changes that would undo the change of another group."""
     return _with_resolutions(combine(deltas), deltas)
 
 
@@ -172,7 +175,7 @@ def combine(deltas: Iterable[Delta]) -> Delta:
 
     A change of an entry that an earlier delta changes is left out, because it would undo the earlier change. The
     lessons of the left-out change then have no edit (see `accounted`). If the two changes are equal, the earlier change
-    also gets the lessons of the left-out one."""
+    also gets the lessons of the left-out change."""
     deltas = list(deltas)
     edits: list[Edit] = []
     changed: set[str] = set()
@@ -200,7 +203,7 @@ async def _join_group(deltas: Sequence[Delta], update: UpdateSeam, context: Cont
     # The copies of a lesson often lead to the same proposal, which the model needs to read only once.
     asked = _distinct_changes([replace(e, ref="") if isinstance(e, Add) else e for e in edits if _new_text(e, context)])
     other = [e for e in edits if not _new_text(e, context)]
-    # The model's edits come first, so that they take precedence over deletions that it was not asked about.
+    # The model's edits come first, so that they take precedence over deletions that the model was not asked about.
     solved = await _update_on_proposals(asked, update, context, run)
     return _with_resolutions(combine([solved, Delta(tuple(_distinct_changes(other)))]), deltas)
 
@@ -328,7 +331,7 @@ def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
 
 
 def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
-    """Return the edits that can all be applied, and groups of edits that change one entry in different ways."""
+    """Return the edits that can be applied together, and groups of edits that change one entry in different ways."""
     edits = list(edits)
     # Graph of edits, by index, and entries, by id.
     about: dict[int | str, list[int | str]] = {n: [*changed_entries(edit)] for n, edit in enumerate(edits)}
@@ -360,12 +363,13 @@ def _distinct_changes(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def _effect(edit: Edit) -> str:
-    """Return a text that identifies the change that an edit makes, without its sources, lessons and reason."""
+    """Return a text that identifies the change that an edit makes. Sources, lessons and reason of the edit do not
+    count."""
     return repr(replace(edit, sources=(), lessons=(), reason=""))
 
 
 def _united(one: E_, other: E_) -> E_:
-    """Return the first edit, with the sources and lessons of the two edits."""
+    """Return the edit `one`, with the sources and lessons of the two edits."""
     sources, lessons = ordered_union((one.sources, other.sources)), ordered_union((one.lessons, other.lessons))
     return replace(one, sources=sources, lessons=lessons)
 
@@ -407,12 +411,12 @@ def _with_resolutions(joined: Delta, deltas: Iterable[Delta]) -> Delta:
 #
 # Each lesson is named by an edit, covered by an entry, or dropped with a reason. Lessons that the model left out go
 # through the update again in smaller groups, a few times. Lessons that are then still left out are added unchanged or
-# dropped, and counted. (Beyond the papers: their curators lose the lessons they do not mention, which Combee, section
-# 2.2, calls context overload.)
+# dropped, and counted. (This is not in the papers: a curator of the papers loses the lessons that it does not mention,
+# which Combee, section 2.2, calls context overload.)
 
 Uncovered = Literal["keep", "drop"]
 
-LEFT_OUT = "no edit of the curator covered it"
+LEFT_OUT = "no edit of the curator covered the lesson"
 
 
 def accounted(
@@ -421,8 +425,8 @@ def accounted(
     """Build an update seam that runs `update` and accounts for every lesson.
 
     Lessons that `update` left out go through `by` (default: `update`) once for each group size in `again`, all groups
-    concurrently. A lesson that is then still left out becomes an entry of `section` in its own words, or is dropped, as
-    `uncovered` says.
+    concurrently. A lesson that is left out every time becomes an entry in its own words, or is dropped, as `uncovered`
+    says. `section` is the section of the entry if the lesson names none.
     """
     settle = keep_or_drop(uncovered, section)
 
@@ -435,9 +439,9 @@ def accounted(
 
 
 def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) -> UpdateSeam:
-    """Build an update seam for lessons that another update, whose delta was `first`, left out. For each size in
-    `again`, the lessons that are still left out go through `by` once more, in groups of this size. Lessons that are
-    then still left out have no edit and no resolution."""
+    """Build an update seam that starts from `first`, the delta of another update (None: an empty delta). For each size
+    in `again`, the lessons that are still left out go through `by` once, in groups of this size. The result is all
+    these deltas combined. A lesson that is left out every time has no edit and no resolution."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = Delta() if first is None else first

@@ -1,5 +1,5 @@
 """Views of a context: for an agent, in an attempt exactly as in evaluation; and for a reflector or a curator, which
-reads the playbook and the list of its sections.
+reads the playbook and the list of the playbook's sections.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def reused(act: ActWithNote) -> ActWithNote:
 
 
 async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
-    """Return the feedback on an attempt, from its score. If no score exists, or learning may not use it, and the run
-    has a judge, the feedback is the judge's. In evaluation nothing is learned, so no judge is paid."""
+    """Return the feedback on an attempt, from its score. In a run with a judge, the feedback is the judge's verdict if
+    no score exists or learning may not use the score. In evaluation nothing is learned, so no judge is asked."""
     unknown = score is None or not run.labels
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
@@ -117,7 +117,7 @@ FAILURE = "Failed approach (avoid)"
 
 def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     """Group memories by their outcome, each group with its heading: memories to follow, then memories to avoid. Empty
-    groups are left out. A handwritten memory without a prefix is to be followed."""
+    groups are left out. A handwritten memory without a prefix counts as a memory to follow."""
     groups: dict[str, list[Entry]] = {FOLLOW: [], AVOID: []}
     for entry in memories:
         groups[AVOID if entry.text.startswith(FAILURE) else FOLLOW].append(entry)
@@ -154,8 +154,8 @@ def rest(*sections: str) -> ShowSeam:
 
 
 def joined(*shows: ShowSeam) -> ShowSeam:
-    """Build a show seam for several views, one after the other. For prefix caches, list the least changing views
-    first."""
+    """Build a show seam for several views, one after the other. For prefix caches, pass the seams whose views change
+    least first."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
@@ -215,8 +215,8 @@ def similar_turns(k: int, section: str) -> ShowSeam:
 
 
 def fitting_turns(section: str, tokens: int) -> ShowSeam:
-    """Build a show seam for the oldest entries of a section that fit `tokens`, as earlier turns; the same for every
-    task."""
+    """Build a show seam for the oldest entries of a section, as earlier turns that together have at most `tokens`
+    tokens. The view is the same for every task."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         entries, room = [], tokens
@@ -232,7 +232,8 @@ def fitting_turns(section: str, tokens: int) -> ShowSeam:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Filter for the entries of a section that may be shown as solved tasks. A handwritten entry may have no answer."""
+    """Filter for the entries of a section that may be shown as solved tasks. A handwritten entry may have no answer,
+    and then does not match."""
 
     section: str
 

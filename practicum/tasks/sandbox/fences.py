@@ -1,11 +1,11 @@
-"""Script that runs inside the sandbox: it sets up fences around its own process, then runs the generated program in
-this process.
+"""Script that runs inside the sandbox: it sets up fences around its own process, then runs the generated program in the
+same process.
 
 `runner.py` starts the script with only the standard library. The fences are kernel features, need neither root nor a
 package, and cannot be removed by the program: resource limits; a seccomp filter of the allowed system calls; Landlock
-for the files that the program may read and write; and, if this user may create them, empty namespaces for network and
-messages. Limits, filter and Landlock are the minimum: if one of them is missing, nothing is run, unless the job has
-`unfenced`.
+for the files that the program may read and write; and, if the user of the process may create namespaces, empty
+namespaces for network and messages. All fences except the namespaces are required: if a required fence is missing, the
+program is not run, unless the field `unfenced` of the job is true.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from typing import Any
 
 Job = dict[str, Any]
 MISSING = 120
-"""Exit code if a fence of the minimum is missing and nothing was run."""
+"""Exit code if a required fence is missing and the program was not run."""
 
 ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine type → (column of this type in the tables below, number of this type in the kernel (AUDIT_ARCH))."""
 
-# Format: name:x86_64:aarch64. These calls compute, read and write files, and use threads. Not listed: calls that refer
-# to other processes, mounts, keys, clocks, modules, or memory that outlives the process.
+# Format: name:number on x86_64:number on aarch64; the number is empty if the machine type lacks the call. These calls
+# compute, read and write files, and use threads. Not listed: calls that refer to other processes, mounts, keys, clocks,
+# modules, or memory that outlives the process.
 ALLOWED = """
 read:0:63 write:1:64 readv:19:65 writev:20:66 pread64:17:67 pwrite64:18:68 preadv:295:69 pwritev:296:70
 close:3:57 close_range:436:436 lseek:8:62 stat:4: fstat:5:80 lstat:6: newfstatat:262:79 statx:332:291 statfs:137:43
@@ -56,24 +57,25 @@ epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232: epoll_pw
 eventfd:284: eventfd2:290:19 sendto:44:206 recvfrom:45:207 shutdown:48:210 getsockopt:55:209 setsockopt:54:208
 getsockname:51:204 getpeername:52:205 wait4:61:260 waitid:247:95
 """
-# Landlock does not restrict these calls, so the filter does not execute them. But it reports success to the program,
-# because a program that copies a file also sets the mode of the copy.
+# Landlock does not restrict these calls, so the filter does not execute them. But the filter reports success to the
+# program, because a program that copies a file also sets the mode of the copy.
 PRETENDED = """
 chmod:90: fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 utime:132: utimes:235: utimensat:280:88 futimesat:261:
 """
-# Landlock does not restrict file attributes either, and fallocate takes disk space faster than the watcher checks.
-# These calls fail as on a file system that does not support them (for fallocate, the C library then writes zeros).
+# Landlock does not restrict file attributes either, and fallocate takes disk space faster than `runner.py` checks the
+# disk space. These calls fail as on a file system that does not support them (for fallocate, the C library then writes
+# zeros).
 ABSENT = """
 fallocate:285:47
 setxattr:188:5 lsetxattr:189:6 fsetxattr:190:7 getxattr:191:8 lgetxattr:192:9 fgetxattr:193:10 listxattr:194:11
 llistxattr:195:12 flistxattr:196:13 removexattr:197:14 lremovexattr:198:15 fremovexattr:199:16
 """
-# These calls stop the program, because the sandbox must prevent them.
+# Each of these calls stops the program, because the sandbox must prevent such calls.
 STOPPED = """
 socket:41:198 connect:42:203 bind:49:200 listen:50:201 accept:43:202 accept4:288:242 fork:57: vfork:58: execve:59:221
 execveat:322:281 ptrace:101:117 tkill:200:130
 """
-# These calls are allowed for some arguments, see `_argument_filter`.
+# Each of these calls is only allowed with some arguments, see `_argument_filter`.
 BY_ARGUMENTS = """
 open:2: openat:257:56 clone:56:220 kill:62:129 tgkill:234:131 socketpair:53:199 prlimit64:302:261 fcntl:72:25
 ioctl:16:29
@@ -104,7 +106,7 @@ def main(job: Job) -> None:
 
 
 def raise_fences(job: Job) -> dict[str, str]:
-    """Set up all fences. Return the missing fences of the minimum, each with the reason."""
+    """Set up all fences. Return each required fence that is missing, with the reason."""
     missing: dict[str, str] = {}
     steps: dict[str, Callable[[], None]] = {
         "limits": lambda: set_limits(job),
@@ -152,8 +154,8 @@ def drop_privileges(parent: int) -> None:
 
 
 def restrict_files(folder: str) -> None:
-    """Allow only two kinds of file access: reading and writing in the program's folder, and reading Python's library
-    (landlock(7))."""
+    """Allow only these kinds of file access: reading and writing in the program's folder and in /dev/null, and reading
+    the paths that Python needs (landlock(7))."""
     create, add, restrict = 444, 445, 446
     version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
     _checked(version, "Landlock")
@@ -163,7 +165,7 @@ def restrict_files(folder: str) -> None:
     attributes = struct.pack("=QQQ", supported, network, scopes)[: sizes.get(version, 24)]
     rules = libc.syscall(create, attributes, ctypes.c_size_t(len(attributes)), 0)
     _checked(rules, "Landlock")
-    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # bit 13: move files between folders inside it
+    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # bit 13: move files between folders in `folder`
     allowed = {folder: own, "/dev/null": (READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) & supported}
     allowed |= dict.fromkeys(readable_paths(), READ_FILE | READ_DIR)
     for path, rights in allowed.items():
@@ -216,8 +218,8 @@ def _filter_program(column: int, arch: int, pid: int) -> list[BpfInstruction]:
 
 
 def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
-    """Return the instructions that decide about a call by its arguments. Each path through the instructions ends
-    in a verdict."""
+    """Return the instructions that decide, by the arguments of a call, whether the call is allowed. Each path through
+    the instructions ends in a verdict."""
     refused, a_thread, truncate, access = ERRNO | EPERM, 0x10000, 0x200, 3
     match name:
         case "clone":
@@ -235,7 +237,7 @@ def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
             return [flags, (AND, 0, 0, truncate | access), *_all_except((truncate,), refused)]
         case "fcntl":  # refuse commands that make an open file send signals
             return [_argument(1), *_all_except((8, 10, 15), refused)]
-        case _:  # ioctl: refuse these commands too, and writing the input of a terminal
+        case _:  # ioctl: refuse such commands too, and the command that writes the input of a terminal
             return [_argument(1), *_all_except((0x8901, 0x8902, 0x5412), refused)]
 
 
@@ -266,7 +268,7 @@ def _checked(result: int, operation: str) -> None:
 
 def run_program(job: Job) -> None:
     """Run the entry file as `__main__`. Tracebacks show only the program's lines."""
-    faulthandler.register(signal.SIGSYS, chain=True)  # so that a program prints where it was stopped
+    faulthandler.register(signal.SIGSYS, chain=True)  # prints the line at which a fence stopped the program
     # `site`, which defines exit() and quit(), is not imported, so define both functions here.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     entry = job["entry"]

@@ -22,8 +22,8 @@ PROMISE = re.compile(r"\b(?:TODO|FIXME|XXX|placeholder|to be implemented|impleme
 
 
 def inspect_file(name: str, source: str) -> dict[str, Any]:
-    """Return the `fault` of a file that does not parse. Else return its placeholders, measures and code without
-    comments."""
+    """For a file that does not parse, return only its `fault`. For any other file, return its placeholders, its
+    measures, and its code without comments."""
     try:
         tree = ast.parse(source, name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -2,10 +2,10 @@
 
 It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process, each function
 or class of the answer is a `RemoteObject`. Calling a `RemoteObject` sends the arguments to the answer and receives
-plain data. So asserts compare values that this process built from text, and the answer cannot manipulate the tests, the
-asserts or the expected values. The script uses only the standard library. Standard input is the job as JSON: the
-prompt, the tests and the name of the entry point. The arguments are the file descriptors of the pipes from and to the
-answer. Standard output is the report.
+plain data. So the asserts compare values that this process built from received text, and the answer cannot manipulate
+the tests, the asserts or the expected values. The script uses only the standard library. Standard input is the job as
+JSON: the prompt, the tests and the name of the entry point. The arguments are the file descriptors of the pipes from
+and to the answer. Standard output is the report.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from practicum.tasks.sandbox.plain import (
 MODULE = "tests"
 SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 LOOKUPS = SEARCHES | {"issubset", "issuperset", "isdisjoint"}
-"""Methods that search an object for a value. These methods are refused on objects that the answer returned,
-because the answer could define a method that finds any value."""
+"""Methods that search an object for a value. These methods are refused on objects that the answer returned, because the
+class of such an object could define a method that finds any value."""
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class RemoteObject:
     Operators are refused, because the answer would decide the result: an object that is equal to everything would pass
     every test. Only objects that the tests created, by calling a class of the answer whose name begins with a capital
     letter, also support `len`, items and iteration. If the class of such an object is derived from a plain type,
-    operators use the plain data of the object.
+    operators use the plain data of the object (for a class derived from `list`, a list).
     """
 
     __slots__ = ("practicum_remote",)
@@ -210,7 +210,7 @@ class ObjectInfo:
     def __init__(self, number: int, name: str, is_class: bool, base: str, is_iterator: bool) -> None:
         self.number, self.name, self.is_class, self.base, self.is_iterator = number, name, is_class, base, is_iterator
         self.by_tests = False  # whether the tests created this object, or may create objects by calling this class
-        self.ended = False  # whether the iterator is exhausted; it must not restart
+        self.ended = False  # whether the object is an exhausted iterator, which must not restart
 
 
 def _info(remote: RemoteObject) -> ObjectInfo:
@@ -220,7 +220,7 @@ def _info(remote: RemoteObject) -> ObjectInfo:
 
 def _named(name: str, value: Any) -> Any:
     """Return the value of a name that the tests read. If `name` is capitalized and the value is a class, allow the
-    tests to create objects by calling it."""
+    tests to create objects by calling the class."""
     if type(value) is RemoteObject and _info(value).is_class and name.lstrip("_")[:1].isupper():
         _info(value).by_tests = True
     return value
@@ -262,7 +262,7 @@ class AnswerConnection:
         self.replies, self.requests = os.fdopen(replies, "rb"), os.fdopen(requests, "wb")
         self.remotes: dict[int, RemoteObject] = {}
         self.functions: list[Callable[..., Any]] = []  # functions that the tests passed to the answer
-        self.errors: dict[int, type[BaseException]] = {}  # number of an exception class of the answer → copy
+        self.errors: dict[int, type[BaseException]] = {}  # number of an exception class of the answer → local copy
         self.lock = RLock()
 
     def ask(self, do: str, *values: Any, **keywords: Any) -> Any:
@@ -288,12 +288,13 @@ class AnswerConnection:
         if not raised:
             return result
         if isinstance(result, (StopIteration, StopAsyncIteration, GeneratorExit)) and do != "next":
-            # This exception could end a loop of the tests early without an error, and nothing would be tested.
+            # This exception could end a loop of the tests early without an error, so that asserts in the loop would be
+            # skipped.
             raise RuntimeError(f"the code raised {type(result).__name__}")
         raise result
 
     def call_back(self, message: Message) -> None:
-        """Call a function that the tests passed to the answer, and reply with its result."""
+        """Call a function that the tests passed to the answer, and reply with the result of the function."""
         try:
             function, names = self.functions[message["call"]], message["keys"]
             values = Unpacker(self.special_value, self.shell).unpack(message)
@@ -350,11 +351,11 @@ class AnswerConnection:
         raise TypeError(f"an argument of type {kind.__name__} cannot reach the answer: define its class in meta.prompt")
 
     def is_shared(self, kind: type[Any]) -> bool:
-        """Return whether the prompt defines this class, so that the answer has it too."""
+        """Return whether the prompt defines this class, so that the process of the answer has the class too."""
         return self.shared.get(kind.__name__) is kind
 
     def number(self, function: Callable[..., Any]) -> int:
-        """Store a function, and return the number by which the answer calls it."""
+        """Store a function, and return the number by which the answer calls the function."""
         self.functions.append(function)
         return len(self.functions) - 1
 
@@ -363,7 +364,7 @@ class AnswerConnection:
         return object.__new__(self.shared[name])
 
     def special_value(self, node: Node, unpacker: Unpacker) -> Any:
-        """Return the value of a node that is not plain data. This never runs code of the answer."""
+        """Return the value of a node that is not plain data. This function never runs code of the answer."""
         match node:
             case ["object", int(number), str(name), bool(is_class), str(base), bool(is_iterator)]:
                 return self.remote(ObjectInfo(number, name, is_class, base, is_iterator))
@@ -388,7 +389,8 @@ class AnswerConnection:
         raise ValueError(f"no {node[0]}")
 
     def remote(self, info: ObjectInfo) -> RemoteObject:
-        """Return the RemoteObject for an object of the answer. The same object always gets the same RemoteObject."""
+        """Return the RemoteObject for an object of the answer. For the same object, always return the same
+        RemoteObject."""
         if info.number not in self.remotes:
             remote = self.remotes[info.number] = RemoteObject()
             object.__setattr__(remote, "practicum_remote", info)
@@ -400,8 +402,8 @@ class AnswerConnection:
 
     def error_class(self, kinds: list[Any]) -> type[BaseException]:
         """Return an exception class, given the number and name of the class and of each of its base classes, the most
-        derived first, as a flat list. Classes that Python or the prompt defines are looked up by name. Copies of the
-        other classes are created."""
+        derived first, as a flat list. A class that Python or the prompt defines is looked up by name. For any other
+        class, a local copy is created."""
         latest: type[BaseException] = BaseException
         for number, name in reversed([*zip(kinds[::2], kinds[1::2], strict=True)]):
             same = self.shared.get(name) or getattr(builtins, name, None)
@@ -447,7 +449,8 @@ def _imported(value: Any) -> Node | None:
 
 def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]:
     """Return two sets of names that tests use but do not define: names of the answer or of the prompt (always with the
-    entry point), and names of modules of the standard library. Other names of builtins are left out."""
+    entry point), and names of modules of the standard library. Names of builtins are left out, except the entry
+    point."""
     tree = ast.parse(tests)
     loads = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     owners = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]

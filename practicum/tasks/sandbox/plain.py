@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 MAX_MESSAGE = 2**26
-"""Maximum length of a line (bytes)."""
+"""Maximum length of a message (bytes)."""
 
 Node = list[Any]
 Message = dict[str, Any]
@@ -49,8 +49,8 @@ def read(pipe: BinaryIO) -> Message:
     return message
 
 
-# Immutable types without parts: (module, name) → (function from value to JSON, function from JSON to value). Integers
-# are in base 16, because Python limits the number of decimal digits.
+# Immutable types without parts: (module, name) → (function from a value to a list of JSON values, function from these
+# JSON values to the value). Integers are in base 16, because Python limits the number of decimal digits.
 FIXED: dict[tuple[str, str], tuple[Callable[[Any], list[Any]], Callable[..., Any]]] = {
     ("builtins", "str"): (lambda v: [v], str),
     ("builtins", "float"): (lambda v: [v], float),
@@ -108,7 +108,8 @@ def attributes(value: object) -> list[Any]:
 
 
 def fill(value: Any, held: list[Any]) -> None:
-    """Replace the contents of a container, or of an object of a class that both processes have."""
+    """Replace the contents of a container, or of an object of a class that both processes have, by `held`, a flat list
+    as `contents` returns it."""
     if isinstance(value, dict):
         value.clear()
         if isinstance(value, defaultdict):
@@ -129,7 +130,8 @@ def fill(value: Any, held: list[Any]) -> None:
 
 class Packer:
     """Converter from values to nodes. `special(value, packer)` returns the node of a value that is not plain data.
-    `peer_numbers`: id() of a value that the other process has sent → number of the value's node in that message."""
+    `peer_numbers`: id() of a value that the other process has sent → number of the value's node in the message of the
+    other process."""
 
     def __init__(self, special: Callable[[Any, Packer], Node], peer_numbers: Mapping[int, int] = {}) -> None:
         self.special, self.peer_numbers = special, peer_numbers
@@ -176,8 +178,9 @@ class Packer:
 
 class Unpacker:
     """Converter from nodes to values. `special(node, unpacker)` returns the value of a node that is not plain data, and
-    `shell(name)` an empty object of the class `name`, which both processes have. `peer_values`: the values of the
-    message that this process sent before; nodes of kind "same" refer to them by number. `unpack` raises Malformed."""
+    `shell(name)` returns an empty object of the class `name`, which both processes have. `peer_values`: the values of
+    the message that this process sent before the received message; nodes of kind "same" refer to these values by
+    number. `unpack` raises Malformed."""
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class Unpacker:
         return self.values[ref[0]] if isinstance(ref, list) else ref
 
     def _build(self, number: int) -> None:
-        """Build the value of an immutable node. The values of the nodes that it refers to are built first."""
+        """Build the value of an immutable node. The values of all nodes that this node refers to are built first."""
         waiting, begun = [number], set()
         while waiting:
             top = waiting[-1]
@@ -255,6 +258,6 @@ def parses(code: str) -> bool:
 
 
 def compiled(source: str | ast.Module, name: str) -> types.CodeType:
-    """Compile Python source. The `__future__` imports of this module do not apply to it."""
+    """Compile Python source. The `__future__` imports of this module do not apply to the compiled source."""
     code: types.CodeType = compile(source, name, "exec", dont_inherit=True)
     return code

@@ -1,5 +1,5 @@
-"""Functions that watch a program, and end it with every process that it started. The program has its own session of
-processes."""
+"""Functions that watch a program, and that end the program together with every process that it started. Each program
+runs in a separate session of processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path
 
 def close_pipes(process: Process) -> None:
     """Close the pipes to a process, even if a leftover child of the process still holds their other ends."""
-    # asyncio has no public API for this; an open transport warns when it is garbage-collected.
+    # asyncio has no public API to close the pipes, and a transport that is still open warns when it is
+    # garbage-collected.
     process._transport.close()  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,7 @@
 """Script that runs the code of an answer in the sandbox: it loads the code and executes the calls of the tests.
 
 The tests run in another process (`judge_tests.py`); this process receives only the arguments of the tests' calls. The
-tests must not trust the replies, because the answer can do anything in this process; so replies are only plain data.
+tests must not trust the replies, because the answer can do anything in this process. So replies hold only plain data.
 Standard input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the file
 descriptors of the pipes from and to the tests.
 """
@@ -35,7 +35,7 @@ from practicum.tasks.sandbox.plain import (
     write,
 )
 
-# Plain base type → function that converts a returned object of a derived class to plain data.
+# Plain type → function that converts an object of this type or of a derived class to plain data.
 DERIVED: dict[type[Any], Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
@@ -58,7 +58,7 @@ class LoadedAnswer:
     def __init__(self, requests: int, replies: int) -> None:
         self.requests, self.replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
         self.names: dict[str, Any] = {}
-        self.shared: set[str] = set()  # names of classes that the prompt defines; the tests have them too
+        self.shared: set[str] = set()  # names of classes that the prompt defines; the tests have these classes too
         self.objects: list[Any] = []  # objects that the tests refer to by index
         self.numbers: dict[int, int] = {}
         self.callbacks: dict[int, int] = {}  # id of a wrapper → number of the tests' function that the wrapper calls
@@ -98,15 +98,16 @@ class LoadedAnswer:
         write(self.replies, {"raised": raised, "changed": sizes, **reply})
 
     def make(self, kind: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        """Create an object by calling a class. The object stays in this process, and the tests refer to it by number,
-        even if the class is derived from a plain type."""
+        """Create an object by calling a class. The object stays in this process, and the tests refer to the object by
+        number, even if the class is derived from a plain type such as `list`."""
         instance = kind(*args, **keywords)
         if type(instance).__module__ != "builtins":
             self.number(instance)
         return instance
 
     def find_names(self, names: list[str], shared: list[str]) -> dict[str, Any]:
-        """Return the values of the names that the answer defines."""
+        """Return name → value for each of `names` that the answer defines. `shared`: names of the classes that the
+        prompt defines."""
         self.shared = set(shared)
         return {name: self.names[name] for name in names if name in self.names}
 
@@ -148,7 +149,7 @@ class LoadedAnswer:
         return ["object", self.number(value), name, is_class, _content(value)[0], is_iterator]
 
     def is_shared(self, kind: type[Any]) -> bool:
-        """Return whether the prompt defines this class, so that the tests have it too."""
+        """Return whether the prompt defines this class, so that the process of the tests has the class too."""
         name = kind.__name__
         return name in self.shared and self.names.get(name) is kind
 
@@ -217,8 +218,8 @@ def _await(value: Any) -> Any:
 
 def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
     """Run the code of an answer in the namespace `names`. Code that continues the prompt is joined to the prompt. Other
-    code runs after the prompt, because it may need the prompt's imports."""
-    # `bare` is the code from the first line that looks like Python, without prose before it.
+    code runs after the prompt, because this code may need the prompt's imports."""
+    # `bare` is the code from the first line that looks like Python, without the prose before this line.
     lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
     bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])
     whole = next((text for text in (code, bare) if parses(text)), code)

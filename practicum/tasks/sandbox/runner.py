@@ -3,8 +3,8 @@
 A program is a few Python files. It runs in its own process and in an empty folder that is removed afterwards, with the
 standard library, an empty environment, and the fences of `fences.py`. This module watches the time, output, disk space
 and threads of the program, and kills a program that exceeds a limit, together with all processes of its group.
-docs/learn/tasks.md lists the protections per platform. If a fence of the minimum is missing, nothing is run, unless
-`UNFENCED` allows it.
+docs/learn/tasks.md lists the protections per platform. If a required fence is missing, the program is not run, unless
+the environment variable in `UNFENCED` allows running without fences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from practicum.tasks.sandbox.processes import close_pipes, count_threads, delete
 FENCES = Path(__file__).with_name("fences.py")
 
 UNFENCED = "PRACTICUM_UNFENCED_CODE"
-"""Environment variable. The value `yes` allows running code even if some fences are missing."""
+"""Name of an environment variable. Its value `yes` allows running code even if some fences are missing."""
 
 UNFENCED_WARNING = (
     f"{UNFENCED}=yes is set: generated code runs even if fences of the sandbox are missing, and can then read, change "
@@ -64,7 +64,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """Result of a program. `reason` says why the program failed, and is empty if it succeeded."""
+    """Result of a program. `reason` says why the program failed, and is empty if the program succeeded."""
 
     exit_code: int | None = None  # None if a signal ended the program, or if nothing was run
     stdout: str = ""
@@ -72,7 +72,7 @@ class ProgramResult:
     seconds: float = 0.0  # wall time
     reason: str = ""
     stopped: bool = False  # whether a limit or a fence ended the program
-    unfenced: bool = False  # whether the program ran although a fence of the minimum was missing
+    unfenced: bool = False  # whether the program ran although a required fence was missing
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Sandbox:
         *,
         limits: Limits | None = None,
     ) -> ProgramResult:
-        """Write `files` (relative path → text) to an empty folder and run `entry` there. `limits` replace the sandbox's
-        limits for this program. If the program fails, the result has the reason. Raises UsageError if this machine
-        lacks the fences, and for a path outside the folder."""
+        """Write `files` (relative path → text) to an empty folder and run `entry` there. For this program, `limits`
+        replace the limits of the sandbox. If the program fails, the result has the reason of the failure. Raises
+        UsageError if this machine lacks the fences, and for a path outside the folder."""
         async with self._slot():
             return await self._run(files, entry, args, stdin, limits or self.limits)
 
@@ -105,9 +105,9 @@ class Sandbox:
         self, program: Mapping[str, str], tester: Mapping[str, str], stdins: tuple[str, str], tester_limits: Limits
     ) -> tuple[ProgramResult, ProgramResult]:
         """Run the `main.py` of a program and of its tester concurrently, each as `run` does, connected by two pipes.
-        Each gets the file descriptors of its pipe ends as arguments: first the read end, then the write end. `stdins`
-        are the standard inputs of the program and of the tester. Return the results of the program and of the tester. A
-        program that does not end soon after its tester counts as failed."""
+        The arguments of each of the two are the file descriptors of its pipe ends: first the read end, then the write
+        end. `stdins` are the standard inputs of the program and of the tester. Return the results of the program and of
+        the tester. A program that does not end soon after its tester counts as failed."""
         (from_tester, to_program), (from_program, to_tester) = _new_pipe(), _new_pipe()
         sides = (program, self.limits, (from_tester, to_tester)), (tester, tester_limits, (from_program, to_program))
         async with self._slot():
@@ -171,7 +171,7 @@ class Sandbox:
         limits: Limits,
         pipes: Sequence[IO[bytes]],
     ) -> ProgramResult:
-        status, child_status = os.pipe()  # the child reports its fences here
+        status, child_status = os.pipe()  # the child process reports missing fences on this pipe
         os.set_blocking(status, False)
         job = {
             "folder": str(folder),
@@ -241,7 +241,7 @@ class _Watcher:
         tasks = [*readers, end, check, asyncio.create_task(self._feed(stdin))]
         try:
             await asyncio.wait((end, check), return_when=asyncio.FIRST_COMPLETED)
-            if not end.done():  # asyncio also waits for the pipes, which a leftover child process may hold
+            if not end.done():  # `wait` also waits for the pipes, which a leftover child process may hold
                 kill_group(self.process.pid)
             self._read_status()
             self.seconds = time.monotonic() - self.started
@@ -257,7 +257,7 @@ class _Watcher:
         stdout, stderr = (raw.decode(errors="replace").replace(f"{self.folder}/", "") for raw in outputs)
         code = -1 if self.process.returncode is None else self.process.returncode
         reason = self.reason or _failure(code, stderr, self.limits)
-        # The kernel ends a program that exceeds a limit or violates a fence with one of these signals.
+        # If a program exceeds a limit or violates a fence, the kernel ends the program with one of these signals.
         stopping = (signal.SIGXCPU, signal.SIGKILL, signal.SIGSYS)
         stopped = bool(self.reason) or -code in stopping or (code > 0 and was_refused(_last_line(stderr)))
         return ProgramResult(code if code >= 0 else None, stdout, stderr, self.seconds, reason, stopped)
@@ -363,7 +363,7 @@ def _last_line(stderr: str) -> str:
 # Notes of scores quote these reasons, and models read the notes. Do not reword a reason: that changes the prompts of
 # stored runs.
 def _failure(code: int, stderr: str, limits: Limits) -> str:
-    """Return why a program failed; empty if it succeeded. For programs that ended without being stopped by
+    """Return why a program failed; empty if the program succeeded. The program must have ended without being stopped by
     `_Watcher`."""
     last = _last_line(stderr)
     if code == 0:

@@ -1,4 +1,5 @@
-"""Extraction of the code in an answer: the content of its markdown fences, or the whole answer."""
+"""Extraction of the code in an answer: the content of the answer's markdown fences, or the whole answer if no fence
+holds Python."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ PYTHON = ("", "python", "py", "python3")
 """Language tags of fences that may hold Python."""
 
 LINE_BEFORE = 500
-"""Number of characters before a fence that are searched for the file name of its block."""
+"""Number of characters before a fence that are searched for the file name of the fenced block."""
 
-# A fence without an end belongs to a truncated answer; its code counts, too.
+# A fence without an end belongs to a truncated answer. The code after such a fence counts, too.
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"[\w./-]*\w\.\w{1,8}")
 
@@ -45,9 +46,9 @@ def code_blocks(answer: str) -> list[CodeBlock]:
 
 
 def python_code(answer: str, name: str | None) -> str:
-    """Return the Python code of an answer: all Python blocks up to the last block that defines `name`. Later blocks
-    only use `name`. If no block defines `name`, return all Python blocks. If the answer has no Python block, return the
-    whole answer."""
+    """Return the Python code of an answer: all Python blocks up to the last block that defines `name`. Later blocks are
+    left out, because they only use `name`. If no block defines `name`, return all Python blocks. If the answer has no
+    Python block, return the whole answer."""
     codes = [block.code for block in code_blocks(answer) if block.language in PYTHON]
     if not codes:
         return answer
@@ -64,8 +65,8 @@ def defines_name(code: str, name: str) -> bool:
 
 
 def project_files(answer: str) -> dict[str, str]:
-    """Return the files of a small project by name, each from a fenced block that names it. A block that is tagged as
-    Python and has no file name is main.py. If a name occurs twice, the last block counts. If no block gives a file,
+    """Return the files of a small project by name, each from a fenced block that names the file. A block that is tagged
+    as Python and has no file name is main.py. If a name occurs twice, the last block counts. If no block gives a file,
     the Python code of the answer is main.py."""
     files: dict[str, str] = {}
     for block in code_blocks(answer):

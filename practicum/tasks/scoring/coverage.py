@@ -14,7 +14,7 @@ from typing import Any
 
 from practicum.core.types import Score
 
-MAX_NAMED = 12  # number of missing concepts in a note
+MAX_NAMED = 12  # maximum number of missing concepts that a note names
 
 
 def concept_coverage(concepts: Sequence[str], text: str) -> Score:

@@ -35,8 +35,8 @@ BUILT_IN = (*COMPARING, "tests", "coverage", "software", *JUDGED)
 
 @dataclass(frozen=True, slots=True)
 class AnswerScorer:
-    """Scorer that needs no model. `score(task, trace)` returns a Score or an awaitable of a Score. `Run.score`
-    calls the scorer only for attempts that did not fail, and for tasks with the data that the scorer needs."""
+    """Scorer that needs no model. `score(task, trace)` returns a Score or an awaitable of a Score. `Run.score` calls
+    the scorer only for attempts that did not fail, and only if the task has the data that the scorer needs."""
 
     name: str
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
@@ -63,14 +63,15 @@ SCORERS: Group[Any] = Group(
 
 def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     """Return a scorer that calls a user's `function(task, answer)`, which returns a number in [0, 1], a bool or a
-    Score. An async function runs in the event loop. Other functions run in a thread, one call at a time, where they may
-    block or start an event loop.
+    Score. An async function runs in the event loop. Other functions run in a thread, one call at a time, so these
+    functions may block or start an event loop.
 
     A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the final
     state of an agent with tools. With the setting `labels`, learning sees the note of a Score. The scorer raises
     AgentError, naming task and scorer, if the function raises or does not return a score.
 
-    Raises UsageError, which gives `name` and `origin`, if `function` cannot be called as `(task, answer[, trace])`.
+    Raises UsageError if `function` cannot be called as `(task, answer[, trace])`. The message names the scorer by
+    `name` and `origin`, a text such as " of the package 'x'".
     """
     if not callable(function):
         kind = type(function).__name__
@@ -83,7 +84,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     except TypeError:
         text = f"scorer {name!r}{origin}: the function must take (task, answer), or (task, answer, trace)"
         raise UsageError("scorer.invalid", text) from None
-    except ValueError:  # some builtins have no signature, so only the first call shows a mismatch
+    except ValueError:  # some builtins have no signature, so only the first call can show that the arguments do not fit
         pass
 
     thread = OwnThread("practicum scorer")
@@ -160,17 +161,17 @@ def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, t
 
 
 def as_score(result: object) -> Score:
-    """Convert the result of a scorer to a Score. Values that are outside [0, 1] only by a rounding error are clamped
-    (`core.scores`). Raises TypeError for a result that is not a score, and ValueError for nan and other values outside
-    [0, 1]."""
+    """Convert the result of a scorer to a Score. Values that are outside [0, 1] only by a rounding error are set to 0
+    or 1 (`core.scores`). Raises TypeError for a result that is not a score, and ValueError for nan and other values
+    outside [0, 1]."""
     if isinstance(result, Score):
         score = result
     elif isinstance(result, SupportsFloat):  # includes numpy's bool and floats
         score = Score(float(result), float(result) >= PASS_MARK)
     else:
-        raise TypeError(f"it returned {type(result).__name__}, not a number, a bool or a Score")
+        raise TypeError(f"the scorer returned {type(result).__name__}, not a number, a bool or a Score")
     if (value := rounded(score.value)) != score.value:
         score = replace(score, value=value)
     if not 0.0 <= score.value <= 1.0:
-        raise ValueError(f"it returned {score.value}, which is not between 0 and 1")
+        raise ValueError(f"the score is {score.value}, which is not between 0 and 1")
     return score

@@ -1,4 +1,5 @@
-"""Rules that compare an answer with its target, such as `exact` and `numeric`. They are pure functions."""
+"""Rules that compare an answer with its target, such as `exact` and `numeric`. The rules are pure functions, except
+`regex`, because its search has a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ SEARCH_SECONDS = 1.0
 """Timeout of a pattern search (s). Pattern and answer are untrusted, and a search may take forever."""
 
 PASS_MARK = 0.5
-"""Minimum score at which an answer counts as correct, for scores that are plain numbers."""
+"""Minimum score at which an answer counts as correct. It applies to scores that are plain numbers, without a flag for
+correct."""
 
 
 def target_fault(scorer_name: str, target: str) -> str | None:
@@ -108,7 +110,8 @@ def named_choices(choices: Sequence[str], text: str) -> tuple[str, ...]:
     whole, forms = normalise(text), _normalised(tuple(choices))
     if equal := tuple(choice for choice, form in forms.items() if form == whole):
         return equal[:1]
-    # Search only choices that occur in the text: a pattern of hundreds of choices is a hundred times slower.
+    # Search only choices that occur in the text: a search with a pattern of hundreds of choices is a hundred times
+    # slower.
     within = tuple(choice for choice, form in forms.items() if form in whole)
     matches = {normalise(match) for match in _pattern_of(within).findall(_bare(text))}
     return tuple(choice for choice in within if forms[choice] in matches)
@@ -134,7 +137,8 @@ RULES: dict[str, Callable[[str, str], Score]] = {
     "regex": regex,
     "list": list_items,
 }
-"""Rules that need only target and answer. `choice` also needs the choices, see `one_choice`."""
+"""Name of a scorer → rule of the scorer, for rules that need only target and answer. The scorer `choice` also needs the
+choices, see `one_choice`."""
 
 
 def normalise(text: str) -> str:
@@ -147,7 +151,7 @@ def _bare(text: str) -> str:
     """Remove repeated white space, final full stops and enclosing quotes."""
     text = " ".join(unicodedata.normalize("NFC", text).split())
     start, end, before = 0, len(text), (-1, -1)
-    while before != (start, end):  # moves positions, because copying a long text in each round is slow
+    while before != (start, end):  # each round moves positions, because copying a long text is slow
         before = start, end
         end -= text[end - 1 : end] == "." and end > start
         end -= text[end - 1 : end] == " " and end > start

@@ -1,11 +1,12 @@
-"""Measures of small software projects: their files are inspected and run in the sandbox (ChatDev, Qian et al. 2024).
+"""Measures of small software projects. The files of a project are inspected and run in the sandbox (ChatDev, Qian et
+al. 2024).
 
 A project is complete if every Python file parses and contains no placeholder. It is executable if the program exits
-with code 0, or asks for more input than `stdin` holds; unlike in ChatDev, a program that never ends is not executable.
-The fit of the code to the requirement is measured with embeddings, see `engine.scorers`.
+with code 0, or asks for more input than the task's `stdin` holds; unlike in ChatDev, a program that never ends is not
+executable. The fit of the code to the requirement is measured with embeddings, see `engine.scorers`.
 
-The input of a task is the requirement. Its `meta` may hold `entry` (the file to run; by default main.py, or the only
-Python file), `args` (a list of strings) and `stdin`.
+The input of a task is the requirement. The `meta` of a task may hold `entry` (the file to run; by default main.py, or
+the only Python file), `args` (a list of strings) and `stdin`.
 """
 
 from __future__ import annotations

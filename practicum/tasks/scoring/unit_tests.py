@@ -1,10 +1,11 @@
 """Scorer `tests`: runs the unit tests of a task on an answer's code, in the sandbox.
 
 `meta.tests` is code with asserts, or a list of such code. `meta.entry_point` is the name that the answer must define;
-if the tests define a function `check`, the value of this name is passed to it (as in HumanEval). `meta.prompt` is code
-that an answer may continue. The score is 1 if all asserts hold and else 0, so the mean score is pass@1. The note gives
-the number of asserts that held, and the first failure. The reflector sees this note if the setting `labels` is on. If
-no assert is reached, the score is 0; tests that cannot reach an assert are rejected before the run.
+if the tests define a function `check`, `check` is called with the object that has the name `meta.entry_point` in the
+answer (as in HumanEval). `meta.prompt` is code that an answer may continue. The score is 1 if all asserts hold and else
+0, so the mean score is pass@1. The note gives the number of asserts that held, and the first failure. The reflector
+sees this note if the setting `labels` is on. If no assert is reached, the score is 0; tests that cannot reach an assert
+are rejected before the run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
     tests = _joined(task.meta["tests"])
     job = {"prompt": task.meta.get("prompt", ""), "entry_point": entry_point}
     limits = sandbox.limits
-    # The tests wait for the answer, so they get twice the time of the answer.
+    # The tests wait for the answer, so the process of the tests gets twice the time of the process of the answer.
     test_limits = replace(limits, wall=2 * limits.wall, output_kb=limits.output_kb + REPORT_KB * tests.count("assert"))
     answer, tested = await sandbox.run_tested(
         _program("run_answer.py"),

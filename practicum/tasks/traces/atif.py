@@ -1,7 +1,7 @@
 """ATIF, the trajectories of Harbor and Terminal-Bench (`schema_version` ATIF-v1.0 to v1.8, RFC 0001 of Harbor).
 
 The task is the first step with source `user`. A step of the agent holds `reasoning_content`, `message`, `tool_calls`
-and `observation.results`. Steps copied from an earlier trajectory are read like other steps. Each of
+and `observation.results`. Steps that were copied from an earlier trajectory are read like all other steps. Each of
 `subagent_trajectories` is a separate trace.
 
 The score comes from `verifier_result.rewards` in Harbor's `result.json`: the reward named `reward`, or without it the
@@ -34,13 +34,14 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 
 def is_trial_result(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is Harbor's result of a trial. Such a record is not a trace, but
-    holds the score of a trace."""
+    """Return whether a record is Harbor's result of a trial. Such a record is not a trace, but holds the score of a
+    trace in another file."""
     return "verifier_result" in record or {"trial_name", "step_results"} <= record.keys()
 
 
 def read(record: Mapping[str, Any], place: RecordPlace, parent: str | None = None) -> Iterator[Task]:
-    """Yield the task of a record, then the tasks of its subagents."""
+    """Yield the task of a record, then the tasks of the record's subagents. `parent`: id of the trajectory that
+    contains the record as a subagent; None if the record is not a subagent."""
     id = own_id(record, "trajectory_id", "session_id")
     parent = parent or text_at(record, "agent/extra/parent_session_id")
     result = {} if parent else _trial_result(place)
@@ -49,7 +50,7 @@ def read(record: Mapping[str, Any], place: RecordPlace, parent: str | None = Non
     meta = texts_at(record, session="session_id", agent="agent/name", agent_version="agent/version")
     meta |= texts_at(record, model="agent/model_name", continued_in="continued_trajectory_ref")
     meta |= texts_at(result, task="task_name", trial="trial_name") | {"exception": exception, "parent": parent}
-    # An attempt that a verifier scored is not failed, even if it ended with an exception.
+    # An attempt that has a score does not count as failed, even if it ended with an exception.
     error = f"ended with {exception}" if exception and score is None else None
     yield from place.task(_items(record, place), id=id, error=error, score=score, meta=meta)
     for subagent in objects_in(record, "subagent_trajectories", place.warn):
@@ -82,8 +83,8 @@ def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str,
 
 
 def _trial_result(place: RecordPlace) -> Mapping[str, Any]:
-    """Return Harbor's result for this trajectory; empty if no result can be read. If the result has several parts,
-    return the result of the part of the task that the trajectory belongs to."""
+    """Return Harbor's result for this trajectory; empty if no result can be read. If the result has a separate result
+    for each part of the task, the result of the part that this trajectory belongs to takes precedence."""
     path = place.source.path
     for folder in path.parents[:RESULT_DEPTH]:
         try:
@@ -92,7 +93,7 @@ def _trial_result(place: RecordPlace) -> Mapping[str, Any]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            place.warn(f"the result.json of the trial cannot be read ({error}); its rewards are not used")
+            place.warn(f"the result.json of the trial cannot be read ({error}); the rewards in this file are not used")
             return {}
         if isinstance(result, Mapping) and result.keys() & {"verifier_result", "step_results"}:
             parts = {text_at(part, "step_name"): part for part in objects_in(result, "step_results", place.warn)}

@@ -1,8 +1,8 @@
 """Chat messages in OpenAI's format: `{"messages": [...]}`, or the bare list. Files for fine-tuning have this format.
 
 The task is the first user message; the answer is the assistant's last message. Reasoning (`reasoning_content`,
-`reasoning`), tool calls and tool results between these two messages are steps. Other string and number fields of a
-record and of its `metadata` are stored in the task's meta.
+`reasoning`), tool calls and tool results between these two messages are steps. The string and number fields of a record
+and of the record's `metadata` are stored in the task's meta.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Sessions of Claude Code: JSON lines of type `user` and `assistant`, and bookkeeping lines of other types.
 
-A session is one trace in the order of its lines, rewound branches included. The task is the first message that the user
-typed. Messages that the program inserted (`isMeta`, `isCompactSummary`, output of local commands) are never the task. A
-slash command is the task only if the user typed nothing else. A subagent (`isSidechain`) is a separate trace,
-identified by `agentId` or by the first message of its chain of `parentUuid`. Bookkeeping lines (snapshots, titles,
-queue, hooks) are skipped; a line of unknown type is reported as a problem. A session has no score.
+A session is one trace. The trace has all lines of the session in order, also lines of branches that the user rewound.
+The task is the first message that the user typed. Messages that the program inserted (`isMeta`, `isCompactSummary`,
+output of local commands) are never the task. A slash command is the task only if the user typed only slash commands. A
+subagent (`isSidechain`) is a separate trace, identified by `agentId` or by the first message of its chain of
+`parentUuid`. Bookkeeping lines (snapshots, titles, queue, hooks) are skipped; a line of unknown type is reported as a
+problem. A session has no score.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class ClaudeCodeReader:
         if self._bookkeeping and not self._sessions:
             self._bookkeeping.warn("a Claude Code session without a message")
         for (id, sidechain), session in self._sessions.items():
-            # A slash command is the task only if the user typed nothing else.
+            # A slash command is the task only if the user typed only slash commands.
             command_kind = "system" if any(item.kind == "user" for item in session.items) else "user"
             items = (item._replace(kind=command_kind) if item.kind == _COMMAND else item for item in session.items)
             meta = {**session.meta, "session": id, "sidechain": sidechain}
@@ -103,7 +104,7 @@ class ClaudeCodeReader:
 
 def _speaker(item: Item, record: Mapping[str, Any]) -> str:
     """Return the kind of an item: "system" if the program inserted the item, `_COMMAND` if the item is a slash command,
-    else its kind unchanged."""
+    else the present kind of the item."""
     inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage"))
     if inserted or (item.kind == "user" and item.text.lstrip().startswith(_INSERTED)):
         return "system"

@@ -13,20 +13,21 @@ from practicum.core.types import Score
 from practicum.tasks.scoring.rules import PASS_MARK
 
 Warn = Callable[[str], None]
-"""Function that reports a problem at the place that is being read. Reading continues afterwards."""
+"""Function that reports a problem at the place that is being read. After a report, reading continues."""
 
 _SCORES = ("score", "reward", "resolved", "success", "passed", "correct")
 
 
 def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
-    """Return the value of the first of these fields that can be the id of a trace; None without such a field."""
+    """Return the value of the first of the fields `keys` that can be the id of a trace; None if no field can be the
+    id."""
     values = (record.get(key) for key in keys)
     ids = (str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
     return next(filter(str.strip, ids), None)
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a path such as `agent/name`, or None."""
+    """Return the value at a path such as `agent/name`; None if the record has no such path."""
     for key in path.split("/"):
         record = record.get(key) if isinstance(record, Mapping) else None
     return record
@@ -44,7 +45,7 @@ def objects_in(record: Any, path: str, warn: Warn) -> Iterator[Mapping[str, Any]
         if isinstance(item, Mapping):
             yield item
         else:
-            warn(f"{name!r} contains something that is not an object")
+            warn(f"the list {name!r} contains a value that is not an object")
     if value is not None and not isinstance(value, list):
         warn(f"{name!r} is not a list")
 
@@ -73,8 +74,9 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
     """Return the score that a record, its `metadata` or its `info` holds. An invalid value is skipped and reported.
 
     The fields are `score`, `reward`, `resolved`, `success`, `passed` and `correct`. Each is true or false, a number in
-    [0, 1], or an object with `value`, `correct` and `note`. The first of these fields gives the value. The first
-    field that is true or false says whether the attempt is correct; without such a field, the pass mark decides.
+    [0, 1], or an object with `value`, `correct` and `note`. The first of these six fields that has a valid value gives
+    the value of the score. The first field that is true or false says whether the attempt is correct; if no field is
+    true or false, the first field decides, by its `correct` or by the pass mark.
     """
     values: dict[str, Any] = {}
     for part in (record, object_at(record, "metadata"), object_at(record, "info")):
@@ -86,8 +88,8 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
 
 
 def recorded_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
-    """Return the mean of several scores. The mean is correct if all scores are correct, and its note names each score.
-    Invalid values are skipped and reported."""
+    """Return the mean of several scores; None without a valid value. The mean counts as correct if all scores are
+    correct, and the note of the mean names each score. Invalid values are skipped and reported."""
     scores = {name: score for name, value in values.items() if (score := _as_score(value, name, warn))}
     if not scores:
         return None
@@ -104,5 +106,5 @@ def _as_score(value: Any, name: str, warn: Warn) -> Score | None:
     value = rounded(value)
     if isinstance(value, int | float) and 0 <= value <= 1:  # true and false are 1 and 0
         return Score(float(value), value >= PASS_MARK)
-    warn(f"{name} is neither true, false nor a number between 0 and 1; this score is left out")
+    warn(f"{name} is not true, false or a number between 0 and 1; this value is left out")
     return None

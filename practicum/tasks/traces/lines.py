@@ -1,5 +1,5 @@
 """Tasks with recorded attempts, as `practicum export --format traces` writes them: lines of a task file with a field
-`recorded`, which holds the trace and its score.
+`recorded`, which holds the trace and the score of the attempt.
 
 Targets, scores, notes, steps and the task's own meta are kept.
 """
@@ -37,5 +37,5 @@ def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     if attempt is None or not task.id.strip() or not task.input.strip():
         place.warn("a recorded attempt without an id or an input")
         return
-    # Keep only the trace and score: the recorded entry ids belong to another run.
+    # Keep only the trace and the score of the attempt: the entry ids in the attempt belong to another run.
     yield replace(task, recorded=Recorded(attempt.trace, score))

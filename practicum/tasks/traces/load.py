@@ -1,5 +1,5 @@
-"""Reader of stored traces. A file is a JSON document, JSON lines or Parquet; JSON lines and Parquet are read record by
-record.
+"""Reader of stored traces. A file is a JSON document, JSON lines or Parquet. Files of JSON lines and Parquet files are
+read record by record.
 
 Unreadable parts are reported with file, line and reason, and the rest is read.
 """
@@ -124,10 +124,10 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
     """Load the traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
     `path` may be a URL, as for `TraceStream`. Use `TraceStream` to read traces without holding all in memory.
 
-    The id of a task is the id of its trace, else the file and the line. If another task already has this id, "#2" and
-    so on is appended, and `meta.own_id` holds the original id. `meta` holds the origin of the trace (`format`, `file`,
-    `line`, and format-specific fields: `model`, `session`, `agent` ...); `meta.system` is the system message before the
-    task.
+    The id of a task is the id of its trace, or, if the trace has no id, the file and the line of the trace. If another
+    task already has this id, "#2" and so on is appended, and `meta.own_id` holds the original id. `meta` holds the
+    origin of the trace (`format`, `file`, `line`, and format-specific fields: `model`, `session`, `agent` ...);
+    `meta.system` is the system message before the task.
 
     `trust` is the trust level of the traces: own, labelled (the scores and right answers are yours) or foreign. A trace
     that is stored with a lower level keeps that level. Lessons from traces below "own" wait for review. Scores and
@@ -150,8 +150,8 @@ class _Names:
 
     def first(self, task: Task, id: str) -> str:
         """Return the id that all traces of the same task share: the id of the task. But if this id is only a position
-        in a file, traces belong to the same task only if they also have the same input; they share the id of their
-        first trace. `id`: the id of the current trace."""
+        in a file, traces belong to the same task only if they also have the same input; such traces share the id of the
+        first of these traces. `id`: the id of the current trace."""
         if not BY_POSITION.fullmatch(task.id):
             return task.id
         return self._by_position.setdefault(digest(f"{task.id} {task.input}"), id)
@@ -167,7 +167,7 @@ class _Names:
 
 
 class _HarborResults:
-    """Harbor's trial results and trajectories, collected to report the results without a trajectory."""
+    """Trial results and trajectories of Harbor, collected to report each trial result that has no trajectory."""
 
     def __init__(self) -> None:
         self._results: dict[str, int] = {}
@@ -212,7 +212,7 @@ def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Rec
     head = list(islice(lines, 2))
     (begin, first), (end, second) = (*head, (0, b""), (0, b""))[:2]
     if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
-        # Put back the skipped blank lines, so that line numbers are right.
+        # Put the skipped blank lines back in front, so that line numbers in messages are right.
         raw = b"\n" * (begin - 1) + first + b"\n" * (end - begin - 1) + second
         raw += file.read(MOST_DOCUMENT + 1 - len(raw))
         if len(raw) > MOST_DOCUMENT:

@@ -66,8 +66,9 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
 
 
 def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Iterator[Item]:
-    """Yield the items of a message's content: a text, a part, or a list of texts and parts. Consecutive items of the
-    same kind and call are joined, except actions."""
+    """Yield the items of a message's content: a text, a part, or a list of texts and parts. `call`: id of the tool call
+    for items of `kind` that have no such id. Consecutive items with the same kind and the same id of a call are joined,
+    except actions."""
     items = (i._replace(call=i.call or call) if i.kind == kind else i for i in _items_of_parts(content, kind, warn))
     for (item_kind, item_call), neighbours in groupby(items, key=lambda item: (item.kind, item.call)):
         if item_kind == "action":

@@ -8,12 +8,13 @@ The messages of a span come from the first of these sources that holds a message
 `gen_ai.client.inference.operation.details`); the indexed `gen_ai.prompt.N.*` and `gen_ai.completion.N.*`; the older
 events `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`; the oldest `gen_ai.prompt` and
 `gen_ai.completion`. A tool's span has `gen_ai.tool.name`, `gen_ai.tool.call.arguments` and `gen_ai.tool.call.result`.
-The input of a span is placed at the start of the span and the output at the end, so that the output of an outer span
-comes after the output of its inner spans.
+The input of a span gets the start time of the span, and the output gets the end time, so that the output of an outer
+span comes after the output of its inner spans.
 
-Each model call repeats the conversation before the call. An item is added to the trace only if its span holds the item
-more often than the trace so far. A tool call or result with an id that was read before is not added. So an identical
-prompt with an identical answer is read once. The score is the mean of the events `gen_ai.evaluation.result`.
+Each model call repeats the conversation before the call. An item of a span is added to the trace only if the span holds
+this item more often than the trace does so far. So a model call that repeats an earlier prompt and answer adds nothing.
+A tool call or result with an id that was read before is not added. The score is the mean of the scores in the events
+`gen_ai.evaluation.result`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 
 class _Event(NamedTuple):
-    """Event of a span. `body` is the content of a log record."""
+    """Event of a span. `body` is the body of the event, such as the content of a log record; None if the event has no
+    body."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -93,7 +95,7 @@ class _Trace:
         start = span.start if span.start is not None else 0.0
         self.spans.append(_SpanItems(start, span.end if span.end is not None else start, input, output, is_tool))
         if (input or output) and span.start is None:
-            warn("a span without a time keeps its position in the file")
+            warn("a span without a time is read before all spans with a time")
         for event in span.events:
             if event.name == "gen_ai.evaluation.result":
                 value = event.attributes.get("gen_ai.evaluation.score.value")
@@ -187,8 +189,8 @@ def _attributes(attributes: Any) -> dict[str, Any]:
 
 
 def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    """Return the value of the first of these keys that is set: a date as nanoseconds, a number unchanged. Return None
-    if the value is invalid."""
+    """Return the value of the first of `keys` that the record has: a date as nanoseconds, a number unchanged. Return
+    None if the value is invalid or the record has none of `keys`."""
     value = next((record[key] for key in keys if record.get(key) is not None), None)
     if isinstance(value, str):
         try:
@@ -211,7 +213,8 @@ def _tool_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
 
 
 def _message_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
-    """Return the model's input and output, each from the first source that is not empty."""
+    """Return the model's input and output, each from the first source that holds a message, in the order of the
+    module's docstring."""
     details = next((e.attributes for e in span.events if e.name == "gen_ai.client.inference.operation.details"), {})
     attributes = {**details, **span.attributes}
     oldest = {key: value for e in span.events if e.name in _CONTENT_EVENTS for key, value in e.attributes.items()}
@@ -286,7 +289,7 @@ def _merge(spans: list[_SpanItems]) -> list[Item]:
     moments: list[tuple[tuple[float, int, int, int], list[Item], int]] = []
     for rank, n in enumerate(sorted(range(len(spans)), key=lambda n: spans[n].start)):
         span = spans[n]
-        # At equal times, inner spans end before outer spans, and spans end before others start.
+        # At equal times, inner spans end before outer spans, and spans end before other spans start.
         end = (span.end, 0, -rank, 1) if span.end > span.start else (span.start, 1, rank, 1)
         source = -1 if span.is_tool else n  # all tool spans count as one span, because they do not repeat each other
         moments += [((span.start, 1, rank, 0), span.input, source), (end, span.output, source)]

@@ -1,8 +1,8 @@
 """Runs of practicum: the recorded attempts with their scores.
 
-Targets, scores and the tasks' own meta are kept. If a task was attempted several times (in several epochs, or in a
-group), each attempt is a separate trace. From the second attempt on, `meta.own_id` is the id of the task. Attempts lost
-to provider errors are reported as problems, because nothing can be learned from them. An attempt that reuses an earlier
+Targets, scores and the tasks' own meta are kept. If a task was attempted several times, for example in several epochs,
+each attempt is a separate trace. From the second attempt on, `meta.own_id` is the id of the task. Attempts lost to
+provider errors are reported as problems, because nothing can be learned from them. An attempt that reuses an earlier
 attempt (`Attempt.of`) is skipped.
 """
 

@@ -1,8 +1,9 @@
 """Sources of stored traces: local files and folders, and objects of a store that fsspec reaches by a URL.
 
-Each file or object is a `Source`. An unreadable local file is reported as a problem, and the others are read. A failing
-object store ends the reading with an error, because the missing objects would be unknown. A failed read is retried once
-from where it stopped, in addition to fsspec's retries. No error shows a password or a signature.
+Each file or object is a `Source`. An unreadable local file is reported as a problem, and the other files are read. A
+failing object store ends the reading with an error, because the missing objects would be unknown. A failed read is
+retried once from the position where it failed, in addition to fsspec's retries. No error shows a password or a
+signature.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _DENIED, _MISSING = (401, 403), 404
 _LOGGERS = ("fsspec", "gcsfs", "s3fs", "adlfs")
 
 _VERSION = ("size", "ETag", "etag", "generation")
-"""Details of an object that differ between its versions."""
+"""Details of a stored object that differ between versions of the object."""
 
 
 def shown(address: Path | str) -> str:
@@ -105,8 +106,8 @@ def _opened(path: PurePath) -> BinaryIO:
 
 
 def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
-    """Yield the files to read. Unreadable files and links out of the folder are reported as problems. With such a link,
-    the author of the folder could select local files, which would then be sent to a model."""
+    """Yield the files to read. Unreadable files and links out of the folder are reported as problems. With a link out
+    of the folder, the author of the folder could select any local file, and the file would be sent to a model."""
     if not root.is_dir():
         yield root
         return
@@ -165,8 +166,8 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
                 yield _object(system, root, PurePosixPath(root), name, _named(scheme, root))
                 continue
             for folder, folders, names in system.walk(root, on_error="raise"):
-                # Sort `folders` in place, so that the walk visits them in this order, as in `os.walk`. A dict is
-                # sorted already.
+                # Sort `folders` in place, so that the walk visits them in this order, as in `os.walk`. If `folders` is
+                # a dict, it is sorted already.
                 if isinstance(folders, list):
                     folders.sort()
                 for file in sorted(names):

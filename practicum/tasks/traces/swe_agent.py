@@ -1,10 +1,10 @@
-"""Trajectories of SWE-agent and mini-swe-agent. Neither format has a score. If a score was added to a record, it is
-read (see `stored_score`).
+"""Trajectories of SWE-agent and mini-swe-agent. Neither format has a score. A score that was added to a record is read
+(see `stored_score`).
 
 SWE-agent (`.traj`): `{"trajectory": [...], "history": [...], "info": {...}}`. The task is the first user message of
 `history` that is not a demonstration (or of the first step's `query`, if `history` is empty). Each step holds
-`reasoning_content`, `thought`, `action` and `observation`, or `response` if neither thought nor action could be parsed.
-Each of several `attempts` is a separate trace.
+`reasoning_content`, `thought`, `action` and `observation`, or only `response` and `observation` if neither thought nor
+action could be parsed. Each of several `attempts` is a separate trace.
 
 mini-swe-agent: `{"messages": [...], "info": {...}, "trajectory_format": "mini-swe-agent-1.1"}`. The task is the first
 user message. Later user messages are the environment's observations, unless `extra.interrupt_type` marks a message of a
@@ -75,7 +75,8 @@ def read_mini(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
 
 
 def _instance_id(record: Mapping[str, Any], place: RecordPlace) -> str | None:
-    """Return the id in the record, or the file's name if the file holds only this trajectory."""
+    """Return the id in the record. If the record has no id, return the file's name if the file holds only this
+    trajectory, else None."""
     path = place.source.path
     single = path.suffix not in (".jsonl", ".ndjson") and place.line in (None, 1)
     return own_id(record, "instance_id") or (path.name.removesuffix(".json").removesuffix(".traj") if single else None)

@@ -22,8 +22,9 @@ BUFFER = 2**20
 
 
 def rows(file: BinaryIO, place: RecordPlace) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the number of each row, from 1, and its fields as JSON values. Null fields are omitted. A string that holds
-    a JSON list or object, as some data sets store messages, is parsed. Damage is reported as a problem at `place`.
+    """Yield the number of each row, counted from 1, and the fields of the row as JSON values. Null fields are omitted.
+    A string that holds a JSON list or object, as some data sets store messages, is parsed. A damaged file is reported
+    as a problem at `place`.
 
     Raises TaskFileError if pyarrow is not installed.
     """

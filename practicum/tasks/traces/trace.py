@@ -35,9 +35,9 @@ _AGENT_KINDS = ("thought", "message", "action")
 
 
 class Item(NamedTuple):
-    """One item of a trace. Its kind is "system", "user", "thought", "message" (by the agent), "action", "observation"
-    or, for an unknown role, the role. `call` is the id that a tool call shares with its result; empty for
-    other items, and for calls without an id."""
+    """One item of a trace. `kind` is "system", "user", "thought", "message" (by the agent), "action", "observation",
+    or, for a message of an unknown role, the name of that role. `call` is the id that a tool call shares with the
+    result of the call; empty for other items, and for calls without an id."""
 
     kind: str
     text: str
@@ -59,9 +59,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Traces:
-    """Result of reading stored traces: tasks with recorded attempts, problems of reading, and the number of traces per
-    format. `unscored` is the number of traces whose score or right answer was dropped because the traces are foreign.
-    `further` is the number of problems that are not listed in `problems`."""
+    """Result of reading stored traces: tasks with recorded attempts, problems of reading these traces, and the number
+    of traces per format. `unscored` is the number of traces whose score or right answer was dropped because the traces
+    are foreign. `further` is the number of problems that are not listed in `problems`."""
 
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
@@ -126,7 +126,8 @@ class RecordPlace:
     tag: str = ""
 
     def warn(self, reason: str, detail: str = "") -> None:
-        """Add a problem at this place; reading continues. Only the first detail of a reason is stored."""
+        """Add a problem at this place; reading continues. Of several problems with the same `reason`, only the `detail`
+        of the first is stored."""
         cases = self.source.cases
         if reason not in cases and len(cases) >= MOST_REASONS:
             reason, detail = OTHER_REASONS, ""
@@ -142,12 +143,12 @@ class RecordPlace:
         score: Score | None = None,
         meta: Mapping[str, Any],
     ) -> Iterator[Task]:
-        """Yield the task that these items record. If no item holds the input, or nothing is by the agent, report a
-        problem instead.
+        """Yield the task that these items record. If no item holds the input, or if the agent has neither an item nor
+        an `answer`, report a problem instead.
 
         The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
-        replaced by the last message in the agent's last turn, or by the last action if that turn has no message. The
-        thoughts directly before the answer become the reasoning.
+        replaced by the last message in the agent's last turn, or by the last action in this turn if the turn has no
+        message. The thoughts directly before the answer become the reasoning of the trace.
         """
         items = [item for item in items if item.text.strip()]
         first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
@@ -178,7 +179,8 @@ def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
     """Split off the agent's answer and the thoughts directly before it. Return the other items, the thoughts and the
-    answer. The thoughts and the answer are empty if the agent's last turn has only thoughts."""
+    answer. If the agent's last turn has only thoughts, return all items, and an empty text for the thoughts and for the
+    answer."""
     end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
     while start and items[start - 1].kind in _AGENT_KINDS:

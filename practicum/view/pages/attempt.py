@@ -26,7 +26,8 @@ class NetworkStep:
     """Step of an agent in a network.
 
     `move`: the data of the step in the trace. `depth`: the number of divisions that led from the whole task to the
-    agent's part of it, at most 3 (0: the whole task). `experience`: the entry that was shown to the agent. `reward`:
+    agent's part of the task, at most 3 (0: the whole task). `experience`: the entry that the agent saw; None: the agent
+    saw no entry. `reward`:
     the reward of the step; None: nothing was learned from the step."""
 
     move: MoveData
@@ -37,8 +38,8 @@ class NetworkStep:
 
 @dataclass(frozen=True)
 class NetworkView:
-    """Picture and steps of a network that worked on one task. `rounds`: the number of rounds of critique; None: not
-    recorded."""
+    """Picture and steps of a network that worked on one task. `rounds`: the number of rounds of critique; None: this
+    number is not recorded."""
 
     picture: Picture
     steps: Sequence[NetworkStep]

@@ -13,7 +13,7 @@ from practicum.view.read import sums
 from practicum.view.visit import Visit
 
 MONTH = 30
-"""Days that the page shows by default."""
+"""Number of last days that the page shows by default."""
 
 
 async def costs(visit: Visit) -> Response:

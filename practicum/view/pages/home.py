@@ -1,5 +1,5 @@
-"""First page: the list of spaces, runs, comparisons and folders. If the site has only one run, the first page shows
-that run."""
+"""First page: the list of spaces, runs, comparisons and folders. If the site has only one run or only one comparison,
+the first page shows this run or comparison."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ async def operations(visit: Visit) -> Response:
 
 
 async def operation(visit: Visit, failed: str = "", status: int = 200, answer: str | None = None) -> Response:
-    """Show the form of one operation, and its answer after it was run."""
+    """Show the form of one operation. After the operation was run, show its answer too."""
     one = _requested(visit)
     return await visit.page(
         "operation.html", status, here="Operations", one=one, form=visit.form, failed=failed, answer=answer,
@@ -41,8 +41,8 @@ async def operate(visit: Visit) -> Response:
 
 
 def _requested(visit: Visit) -> OperationShown:
-    """Return the operation named in the URL. Raises HTTPException (404) if it does not exist, and Forbidden if the
-    visitor may not run it."""
+    """Return the operation named in the URL. Raises HTTPException (404) if the operation does not exist, and Forbidden
+    if the visitor may not run the operation."""
     one = visit.actions.operation(visit.visitor, visit.path_param("operation")) if visit.acts else None
     if one is None:
         raise HTTPException(404)

@@ -16,7 +16,7 @@ from practicum.view.read import scores, sums
 from practicum.view.visit import Visit
 
 WEEK = 7
-"""Days that the page shows by default."""
+"""Number of last days that the page shows by default."""
 
 STEPS = 20
 """Number of last steps on the overview."""
@@ -74,7 +74,8 @@ async def _state(visit: Visit) -> dict[str, Any]:
 
 
 def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:
-    """Return the requests of the last days: sums, latencies, rollouts, alarms and the chart. `brief`: no chart."""
+    """Return the template values about the requests of the last `days` days: sums, latencies, rollouts, alarms and the
+    chart. `brief`: only the sums and the latencies."""
     store = visit.space.store
     course = sums.course(store, days, price_of(visit))
     values = {"course": course, "latencies": sums.latencies(store)}

@@ -1,4 +1,5 @@
-"""Page of pending reviews. Each review shows changes of the playbook, their origin, and their measured effect."""
+"""Page of pending reviews: learned edits with their origin and their effect on the playbook, then corrections and
+notes."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ QUEUE = 20
 """Number of pending reviews per page."""
 
 MARKED = 4_000
-"""Maximum total length (characters) of an answer and the right answer for which their differences are marked. Marking
-longer texts, which users can send, would take a third of a second or more."""
+"""Maximum total length (characters) of an answer and the right answer whose differences are marked. To mark the
+differences of longer texts, which users can send, would take a third of a second or more."""
 
 LESSONS = 10
 """Maximum number of lessons shown with an edit."""
@@ -41,8 +42,8 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 
 def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]], bool, int]:
-    """Return a page of the pending reviews after the id `after`, whether more follow, and the number of all pending
-    reviews. Learned edits come first, then corrections and notes."""
+    """Return a page of the pending reviews after the id `after`, whether more reviews follow this page, and the
+    number of all pending reviews. Learned edits come first, then corrections and notes."""
     store = visit.space.store
     cards, effects = list[dict[str, Any]](), list[Effect]()
     pending = read_reviews(store, corrections=False)
@@ -73,7 +74,7 @@ def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]],
 
 
 def _place(id: str) -> tuple[int, ...]:
-    """Return the sort key of a learned edit: the step and the sequence number in its id."""
+    """Return the sort key of a review of learned edits: the step and the sequence number in the id of the review."""
     return tuple(map(int, id.split(".")))
 
 

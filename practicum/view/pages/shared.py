@@ -29,8 +29,8 @@ async def context_of(visit: Visit, version: int) -> Context:
 
 
 async def context_part(visit: Visit, version: int) -> Context | None:
-    """Return the context at a version for a part of a page; None if the context cannot be read. The page then
-    lists the versions as unreadable."""
+    """Return the context at a version for a part of a page; None if the version was removed or the context cannot be
+    read. If the context cannot be read, the page lists "the versions" among the unreadable parts."""
     space = visit.space
     if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)

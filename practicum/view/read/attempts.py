@@ -54,7 +54,8 @@ class StoredAttempts:
                     yield from (line for line in self.names.lines(scope, attempt, ids) if line.failed or not failed)
 
     def one(self, id: str) -> AttemptStory:
-        """Return one attempt, by its id or place. Raises UsageError, with similar ids, if it does not exist."""
+        """Return one attempt, by its id or place. Raises UsageError, with similar ids, if the attempt does not
+        exist."""
         scope, attempt, ids = self.names.find(id)
         members, lines = in_order(attempt), self.names.lines(scope, attempt, ids)
         line, one = next(both for both in zip(lines, members, strict=True) if id in (both[0].id, both[0].place))

@@ -46,7 +46,7 @@ class StoredCalls:
         return [self._call(row) for row in self.store.rows(query.order_by(ROW).limit(limit))]
 
     def one(self, id: str) -> CallStory:
-        """Return one call, by its id or place. Raises UsageError if it does not exist."""
+        """Return one call, by its id or place. Raises UsageError if the call does not exist."""
         table = schema.journal
         this = ROW.in_([int(id)]) if id.isdecimal() else table.c.place == id
         query = self.store.select(ROW.label("number"), *self._call_columns)
@@ -60,11 +60,12 @@ class StoredCalls:
     def about(
         self, attempt: Attempt, one: Attempt, members: Sequence[Attempt]
     ) -> tuple[list[CallStory], list[CallStory], list[CallStory], list[CallStory]]:
-        """Return the calls about an attempt as four lists: the calls made during it, the calls that judged it, the
-        calls that reflected on it, and the calls that turned its lessons into edits.
+        """Return the calls about the attempt `one` as four lists: the calls made during the attempt, the calls that
+        judged the attempt, the calls that reflected on the attempt, and the calls that turned the lessons from the
+        attempt into edits.
 
-        `one`: the attempt. `members`: all attempts of its group. `attempt`: the attempt that reports count
-        for the group."""
+        `members`: all attempts of the group of `one`. `attempt`: the main attempt of this group (see
+        `naming.Named`)."""
         calls: list[CallStory] = []
         judging: list[CallStory] = []
         reflecting: list[CallStory] = []
@@ -87,7 +88,7 @@ class StoredCalls:
                 (reflecting if call.role == "reflector" else judging).append(call)
             elif about in call.sources and call.role != "agent":
                 (updating if _updates(call.place) else reflecting).append(call)
-        # The row of a whole attempt repeats the data of its turns. Leave this row out if the turns have rows.
+        # The row of a whole attempt repeats the data of the attempt's turns. Leave this row out if the turns have rows.
         in_turns = {f"{call.place.partition('/turn ')[0]}/agent" for call in calls if "/turn " in call.place}
         return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
 
@@ -123,7 +124,8 @@ class StoredCalls:
     def _at_step(self, step: int) -> ColumnElement[bool]:
         """Return the condition that the place of a call is in a step.
 
-        In learning without a barrier, the condition is that the place is in an attempt or in the group of the step.
+        In learning without a barrier, the condition is that the place of the call is in an attempt of the step, or in
+        the group of lessons from which the delta of the step was made.
         Raises UsageError if the step does not exist."""
         table = schema.journal
         data = next((one for one in self.run.steps() if one.step == step), None)

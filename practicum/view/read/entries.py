@@ -23,7 +23,7 @@ from practicum.view.read.run import StoredRun
 @dataclass(frozen=True)
 class TextChange:
     """An edit of an entry. `text`: the text after the edit; None: the edit does not change the text. `minus` and
-    `plus`: the removed and the added pieces of the text."""
+    `plus`: the texts before and after the edit, in pieces that mark the differences; empty if the text is unchanged."""
 
     event: EntryEvent
     text: str | None
@@ -90,8 +90,8 @@ class Entries:
                 yield row, done
 
     def lost(self, version: int, done: Applied) -> Mapping[str, str]:
-        """Return id → last text of each entry that an edit merged into another entry. `version`: the version that the
-        edit created. A text that was forgotten is empty."""
+        """Return id → last text of each entry that the edit `done` merged into another entry. `version`: the version
+        that this edit created. A text that was forgotten is empty."""
         return {id: self._last_text(version, id) for id in getattr(done.edit, "ids", ()) if id != done.id}
 
     def _last_text(self, version: int, id: str) -> str:
@@ -99,7 +99,8 @@ class Entries:
         return next((text for text in reversed([*texts]) if text is not None), "")
 
     def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
-        """Yield the merges of entries in one step or in all steps, with the removed texts."""
+        """Yield the merges of entries in one step or in all steps, with the texts of the entries that the merges
+        removed."""
         table = schema.versions
         query = self.store.select(table.c.version, table.c.step, table.c.applied)
         query = query.where(table.c.applied.contains('"op":"merge"', autoescape=True))

@@ -39,8 +39,8 @@ WRONG = 0.5
 """Answers with a score below this value count as wrong."""
 
 ONLY = ("all", "failed", "errors", "wrong", "open")
-"""Values of the filter `only`. `failed`: wrong or with an error. `errors`: with an error. `open`: without an
-outcome."""
+"""Values of the filter `only`. `failed`: wrong or with an error. `errors`: with an error. `wrong`: with a wrong answer.
+`open`: without an outcome."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def interactions(store: Store, filters: EpisodeFilter, before: int | None = None
 
 
 def _searched(store: Store, filters: EpisodeFilter, mine: Sequence[ColumnElement[bool]], most: int) -> list[Any]:
-    """Return the newest interactions, to which the filter is applied later: ids, numbers and scores, and the data if
-    the filter needs the data."""
+    """Return the newest `most` interactions that meet the conditions `mine`: ids, numbers and scores, and the data if
+    the filter needs the data. The caller applies the filter to the returned rows."""
     i, o = schema.interactions, schema.outcomes
     columns = [i.c.id, i.c.number]
     if filters.text or filters.only in ("failed", "errors"):
@@ -277,7 +277,7 @@ def lines_of(story: Story, row: Any) -> list[AttemptLine]:
 
 
 def lines_with(story: Story, entry: str, most: int) -> list[AttemptLine]:
-    """Return the newest attempts that looked up or cited an entry, among the last SEARCHED attempts."""
+    """Return up to `most` attempts that looked up or cited an entry, newest first, among the last SEARCHED attempts."""
     t, store = schema.attempts, story.store
     newest = store.rows(store.select(ROW.label("number"), t.c.place).order_by(ROW.desc()).limit(1))
     if not newest:

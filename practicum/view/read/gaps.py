@@ -26,7 +26,7 @@ class Gaps:
             parts.append(part)
 
     def read(self, folder: Path, part: str, work: Callable[[], T]) -> T | None:
-        """Read a part of the space in a folder. If the part cannot be read, record it and return None."""
+        """Read a part of the space in a folder. If the part cannot be read, record the part and return None."""
         try:
             with as_stored(folder):
                 return work()

@@ -1,4 +1,5 @@
-"""Reader of the lessons of a run with their fates. A fate is an edit, refusal or review that followed from a lesson."""
+"""Reader of the lessons of a run with their fates. A fate of a lesson is an edit, refusal or review that followed from
+the lesson, or the reason why no edit followed."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Lessons:
         table, about = schema.lessons, f"attempt:{attempt.place}"
         rows = self.run.of_step(table, step, table.c.sources, table.c.data)
         lessons = (LESSON.validate_json(row.data) for row in rows if about in json.loads(row.sources))
-        # A lesson of a reflection on several attempts lists all these attempts as sources, but is about one task.
+        # A reflection may be about attempts at several tasks. Each of its lessons lists all these attempts as sources:
+        # keep the lessons about the task of this attempt.
         own = (x for x in lessons if x.data.get("task_id", attempt.task.id) == attempt.task.id)
         return tuple(self._lesson(step, lesson) for lesson in own)
 

@@ -1,4 +1,5 @@
-"""Ids of attempts: `3.t17` is the attempt at task t17 in step 3, `test.t9` at task t9 in the final evaluation."""
+"""Ids of attempts: `3.t17` is the attempt at task t17 in step 3, `test.t9` is the attempt at task t9 in the final
+evaluation."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from practicum.view.read.run import StoredRun, below, keep, under
 
 @dataclass(frozen=True)
 class EvaluationScope:
-    """An evaluation of a context, as the places of its attempts name it: the split of the tasks, the digest of the
-    context, and the number of the repeat (from 0)."""
+    """Evaluation of a context, identified by values that the place of each attempt of the evaluation contains: the
+    split of the tasks, the digest of the context, and the number of the repeat (from 0)."""
 
     split: str
     digest: str
@@ -49,8 +50,10 @@ LISTED = 8
 """Maximum number of ids in an error message."""
 
 Named = list[tuple[Attempt, list[str]]]
-"""The attempts of a step or an evaluation that reports count (the reported attempts). Each comes with the ids of all
-attempts of its group, which are attempts at the same task."""
+"""Main attempts of a step or an evaluation, each with the ids of all attempts of its group.
+
+A group contains the attempts that were made together at one task. The main attempt of a group is the chosen attempt, or
+the first attempt if no attempt was chosen."""
 
 
 class Names:
@@ -75,13 +78,13 @@ class Names:
 
     @cached_property
     def _final(self) -> int:
-        """Version that the final evaluation scored."""
+        """Version that the final evaluation scored; the last version if no report names an existing version."""
         last, parents = last_report(self.run.store).get("version"), self._parents
         return last if last in parents else max(parents, default=0)
 
     @cached_property
     def _parents(self) -> dict[int, int | None]:
-        """Version → parent; empty if the versions are damaged, so that attempts can still be read."""
+        """Version → parent version; empty if the versions are damaged, so that attempts can still be read."""
         with suppress(PracticumError, *DAMAGED):
             return read_parents(self.run.store)
         return {}
@@ -133,8 +136,8 @@ class Names:
             after = f"{one.place}0"  # the character after the slash
 
     def split(self, one: EvaluationScope) -> str:
-        """Return the split of an evaluation; "before" for the test of the first context, if a later context was tested
-        too."""
+        """Return the split of an evaluation; "before" for the test of version 0, if the final evaluation tested another
+        context."""
         if (
             one.split == "test"
             and self.run.config.before
@@ -153,17 +156,18 @@ class Names:
         return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
 
     def ids_of(self, scope: int | EvaluationScope, attempt: Attempt) -> list[str]:
-        """Return the ids of all attempts of the group of a reported attempt.
+        """Return the ids of all attempts of the group whose main attempt is `attempt`.
 
-        In an evaluation, each task occurs once, so the ids follow from this attempt. In a step, or if the id of the
-        task ends like the id of a numbered attempt, the ids depend on the other attempts, which are then read too."""
+        In an evaluation, each task occurs once, so `attempt` determines the ids. In a step, or if the id of the task
+        ends with a number (see NUMBERED), the ids also depend on the other groups of the step or evaluation. In these
+        cases, the method reads the other groups too."""
         if isinstance(scope, EvaluationScope) and not NUMBERED.search(attempt.task.id):
             return self.ids(scope, [attempt])[0][1]
         return next(ids for one, ids in self.scope(scope) if one.place == attempt.place)
 
     def at(self, place: str) -> tuple[int | EvaluationScope, Attempt, list[str]] | None:
-        """Return the scope and the reported attempt stored at a place, with the ids of its group; None if no
-        attempt is stored there."""
+        """Return the main attempt stored at a place, with its step or evaluation and the ids of its group. None if no
+        main attempt is stored at the place."""
         table = schema.attempts
         for row in self.run.store.rows(
             self.run.store.select(table.c.place, table.c.step, table.c.data).where(table.c.place == place)
@@ -173,8 +177,8 @@ class Names:
         return None
 
     def ids(self, scope: int | EvaluationScope, attempts: Sequence[Attempt]) -> Named:
-        """Return the attempts of a step or an evaluation, each with the ids of its group. If a task occurs twice, the
-        second id ends with `~2`."""
+        """Return the main attempts of a step or an evaluation, each with the ids of its group. If a task has two
+        groups, `~2` follows the id of the task in the ids of the second group."""
         label = f"{scope}" if isinstance(scope, int) else self.label(scope)
         taken: set[str] = set()
         named: Named = []
@@ -191,7 +195,7 @@ class Names:
         return named
 
     def scope(self, scope: int | EvaluationScope) -> Named:
-        """Read the attempts of a step or an evaluation, each with the ids of its group."""
+        """Read the main attempts of a step or an evaluation, each with the ids of its group."""
         if isinstance(scope, int) and scope in self._named:
             return self._named[scope]
         table = schema.attempts
@@ -233,8 +237,8 @@ class Names:
         ]
 
     def find(self, id: str) -> tuple[int | EvaluationScope, Attempt, list[str]]:
-        """Find the group of the attempt with this id or place. Return the scope, the reported attempt and the ids of
-        the group. Raises UsageError, with similar ids, if no attempt has this id or place."""
+        """Find the group of the attempt with this id or place. Return the step or evaluation, the main attempt and the
+        ids of the group. Raises UsageError, with similar ids, if no attempt has this id or place."""
         scopes: list[int | EvaluationScope] = []
         if "/" in id and (row := self.row_near(id)) is not None:
             scopes.append(row.step or EvaluationScope.at(row.place))
@@ -258,8 +262,9 @@ class Names:
         raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
     def _alias(self, one: EvaluationScope) -> str:
-        """Return another label that ids of an evaluation's attempts may begin with: "before" for the test of version 0.
-        If nothing was learned, this evaluation is the test before learning and also the test after learning."""
+        """Return a second label that ids of an evaluation's attempts may begin with: "before" for the test of version
+        0, otherwise the result of `label`. If nothing was learned, the test of version 0 is the test before learning
+        and also the test after learning."""
         first = self.run.config.before and one.split == "test" and self.evaluated.get(one.digest) == 0
         return "before" if first else self.label(one)
 
@@ -286,10 +291,11 @@ class Names:
         return [*islice(ids_at_task, LISTED + 1)]
 
     def row_near(self, place: str) -> Any:
-        """Return the row of the attempt at a place, else of an attempt below the place, else of the attempts at the
-        same task, else of any attempt of the same step or evaluated task. None if no such row is stored.
+        """Return a stored row of attempts near a place. Each row contains a group.
 
-        One row contains all attempts of a group."""
+        The first of these rows that is stored is returned: a row at the place; a row below the place; a row at the task
+        of the place; a row of the step, or in an evaluation of the task, that contains the place. None if no such row
+        is stored."""
         table = schema.attempts
         columns = self.run.store.select(table.c.place, table.c.step)
         for query in (
@@ -316,8 +322,9 @@ class Names:
 
 
 def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
-    """Return the id of the first attempt of a group that a place belongs to: the place of the attempt, of all attempts
-    of the group, or of the attempt's twin. None if the place belongs to no attempt of the group."""
+    """Return the id of the first attempt in the group of `attempt` to which a place belongs. These places belong to an
+    attempt: the place of the attempt, the place that all attempts of the group share, and the place of the attempt's
+    twin. None if the place belongs to no attempt of the group."""
     for id, member in zip(ids, in_order(attempt), strict=True):
         if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
             return id
@@ -325,7 +332,7 @@ def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
 
 
 def in_order(attempt: Attempt) -> list[Attempt]:
-    """Return the attempts of a group, ordered by number. Reports count the attempt with number 1."""
+    """Return the attempts of the group of `attempt`, ordered by number. Scores count the attempt with number 1."""
     return sorted(attempt.group, key=number_of) if attempt.choice else list(attempt.group)
 
 

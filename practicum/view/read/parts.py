@@ -32,8 +32,8 @@ def plain(value: Any) -> Any:
 
 
 def top_place(place: str) -> str:
-    """Return the place of the step that contains a place. In learning without a barrier, return the place of the
-    attempt; in an evaluation, the place of the task."""
+    """Return the outer place that contains a place: the place of a step; in learning without a barrier, the place of an
+    attempt; in an evaluation, the place of a task."""
     parts = place.split("/")
     return "/".join(parts[: 2 if parts[0].startswith(("leg ", "ask ", "evaluate ")) else 1])
 
@@ -51,9 +51,10 @@ class StoryPart:
 class RunStory(StoryPart):
     """Summary of a run.
 
-    `usage` and `by_role`: the usage of all calls in the journal so far. `counts`: the counters above zero (see
-    `core.counts`). `scores`: the scores in the last report; empty if that report scored an earlier version. `tasks`:
-    the number of tasks by split. `seconds`: the time spent."""
+    `usage` and `by_role`: the usage of all calls in the journal so far, in total and by role. `counts`: the counters
+    above zero (see `core.counts`). `scores`: the scores in the last report; empty if the content of the last version
+    differs from the content that this report scored. `tasks`: the number of tasks by split. `seconds`: the duration of
+    the run so far."""
 
     folder: Path
     method: str
@@ -74,10 +75,10 @@ class RunStory(StoryPart):
 class StepStory(StoryPart):
     """Summary of one step, recorded at its end.
 
-    `tasks`: the ids of its tasks. `lessons`: the number of lessons. `applied`, `refused` and `held` (for review): the
-    numbers of edits. `version`, `entries` and `tokens`: the context after the step. `val`: the validation score of
-    this context; None: not validated. `sampled` and `evidence`: notes of the method about the batch and the delta.
-    """
+    `tasks`: the ids of the step's tasks. `lessons`: the number of lessons. `applied`, `refused` and `held` (for
+    review): the numbers of edits. `version`, `entries` and `tokens`: the context after the step. `val`: the validation
+    score of this context; None: not validated. `sampled`: notes of the method about the batch. `evidence`: notes of the
+    method about the delta."""
 
     step: int
     epoch: int
@@ -105,11 +106,10 @@ class AttemptLine(StoryPart):
     """Summary of one attempt.
 
     `split`: train for learning, else the split of the evaluation, such as before, test or val. `step`: None for an
-    evaluation. `version`: the evaluated version; None for learning, or if the version was removed. `number`:
-    the number of the attempt in its group of `tries` attempts, from 1; reports count number 1. `chosen`: whether it was
-    chosen as the best of the group. `success`: whether the attempt succeeded, by the feedback for learning. `reused`:
-    the place of the earlier attempt whose result was reused; empty if the attempt was made.
-    """
+    evaluation. `version`: the evaluated version; None for learning, or if the version was removed. `number`: the number
+    of the attempt in its group of `tries` attempts, from 1; scores count the attempt with number 1. `chosen`: whether
+    the attempt was chosen as the best of the group. `success`: whether the attempt succeeded, by the feedback for
+    learning. `reused`: the place of the earlier attempt whose result was reused; empty if the attempt was made."""
 
     id: str
     split: str
@@ -158,7 +158,7 @@ class CallReader(Protocol):
 class CallStory(StoryPart):
     """One effect in the journal: a model call, an attempt of a user's agent, or a score.
 
-    `id`: the number for `practicum show RUN --call`. `model`: the run's model of this role; empty if no model was
+    `id`: the number for `practicum show RUN --call`. `model`: the run's model for `role`; empty if no model was
     called. `seconds`: the duration, including waits and retries. `prompt` and `answer` are only read when they are
     used.
     """
@@ -233,9 +233,9 @@ FateWord = Literal["applied", "covered", "dropped", "refused", "waits", "rejecte
 
 @dataclass(frozen=True)
 class Fate(StoryPart):
-    """Fate of a lesson: the edit that followed from it, or the reason for no edit.
+    """Fate of a lesson: the edit that followed from the lesson, or the reason why no edit followed.
 
-    Values of `kind`: `applied`: the edit `op` created `version`, in which `entry` was added, changed or voted on.
+    Values of `kind`: `applied`: an edit of the type `op` was applied to `entry` in `version`.
     `covered`: `entry` already contained the lesson. `dropped`: the lesson was left out. `refused`: an edit from the
     lesson could not be applied. `waits`, `rejected`: the edit waits for review, or was rejected in review; `review` is
     the id of the review.
@@ -277,8 +277,8 @@ class LessonStory(StoryPart):
 
 @dataclass(frozen=True)
 class RoundStory(StoryPart):
-    """Reflection within an attempt, with the result of the try that followed. `texts`: the insights of the reflection.
-    The other fields are empty if no try followed."""
+    """Reflection within an attempt. `texts`: the insights of the reflection. The other fields are the result of the try
+    that followed the reflection; they are empty if no try followed."""
 
     texts: str
     answer: str | None
@@ -293,12 +293,12 @@ class AttemptStory(StoryPart):
 
     `version`: the version that the attempt saw; None: not recorded (learning without a barrier). `calls`: the calls of
     the attempt itself, with their prompts. `judging`: calls that judged the attempt or chose the best attempt of its
-    group. `reflecting`: calls that reflected on the attempt. `updating`: calls that turned its lessons into edits.
-    `retrieved`: entries that were looked up. `used`: entries that the attempt cites. `group`: all attempts of its
-    group; empty for a single attempt. `choice`: data about the choice of the best attempt. `twin`: trace of the attempt
-    at the same task with the annotated playbook. `reused`: the id of the earlier attempt whose result was reused; empty
-    if the attempt was made. `recorded`: whether the attempt was read from a recorded trace. `usage` and `seconds`:
-    totals of `calls`, `judging` and `reflecting`."""
+    group. `reflecting`: calls that reflected on the attempt. `updating`: calls that turned the lessons from the attempt
+    into edits. `retrieved`: entries that were looked up for the attempt. `used`: entries that the attempt cites.
+    `group`: all attempts made together at the task; empty for a single attempt. `choice`: data about the choice of the
+    best attempt. `twin`: trace of a second attempt at the same task, which saw the annotated playbook. `reused`: the id
+    of the earlier attempt whose result was reused; empty if the attempt was made. `recorded`: whether the attempt was
+    read from a recorded trace. `usage` and `seconds`: totals of `calls`, `judging` and `reflecting`."""
 
     line: AttemptLine
     task: Task
@@ -333,8 +333,8 @@ class AttemptStory(StoryPart):
 
 @dataclass(frozen=True)
 class EntryStory(StoryPart):
-    """An entry with all its edits. `now`: the present entry; None if it was removed. `sources`: the sources of the
-    entry. `attempts`: the ids of the attempts among the sources."""
+    """An entry with all its edits. `now`: the current entry; None if the entry was removed. `sources`: the
+    sources of the entry. `attempts`: the ids of the attempts among the sources."""
 
     id: str
     now: Entry | None

@@ -30,7 +30,7 @@ from practicum.view.read.parts import (
 T = TypeVar("T")
 
 CACHED = 16
-"""Number of contexts, and of steps with their attempts, that are cached."""
+"""Maximum number of cached contexts, and of cached steps with their attempts."""
 
 BLOCK = 256
 """Number of rows that are read at once."""
@@ -39,7 +39,8 @@ BLOCK = 256
 class StoredRun:
     """Reader of a run, which may still be running. The last contexts are cached.
 
-    `gaps`: records parts that cannot be read, which are then left out; None: an unreadable part raises StoreError."""
+    `gaps`: the record of parts that cannot be read. With `gaps`, an unreadable part is recorded and left out. Without
+    `gaps`, an unreadable part raises StoreError."""
 
     def __init__(self, store: Store, gaps: Gaps | None = None) -> None:
         self.store, self._gaps = store, gaps
@@ -137,8 +138,8 @@ class StoredRun:
 
     @property
     def without_barrier(self) -> bool:
-        """Whether the run learned without a barrier: its attempts saw the newest context, whose version is not
-        stored."""
+        """Whether the run learned without a barrier. In such a run, each attempt saw the newest context at its start,
+        and the version of this context is not stored."""
         return bool(self.config.settings.get("asynchronous"))
 
     def version_before(self, step: int) -> int | None:
@@ -167,11 +168,11 @@ def keep(cache: dict[int, Any], key: int, value: Any) -> None:
 
 
 def below(table: Table, first: str, stop: str) -> ColumnElement[bool]:
-    """Return the condition that a place is in the range from `first` to before `stop`. The condition uses the
-    index of places."""
+    """Return the condition that the place of a row is in the range from `first` to before `stop`. The condition uses
+    the index of places."""
     return (table.c.place >= first) & (table.c.place < stop)
 
 
 def under(table: Table, place: str) -> ColumnElement[bool]:
-    """Return the condition that a place is below `place`."""
+    """Return the condition that the place of a row is below `place`."""
     return below(table, f"{place}/", f"{place}0")

@@ -31,7 +31,7 @@ class Story(StoredRun):
 
     @classmethod
     def open(cls, folder: Path | str) -> Story:
-        """Open a run read-only. Raises NotARun or StoreError if it cannot be read."""
+        """Open a run read-only. Raises NotARun or StoreError if the run cannot be read."""
         store = Store.read(Path(folder))
         try:
             story = cls(store)
@@ -54,11 +54,13 @@ class Story(StoredRun):
         return self.all_attempts.every(failed=failed, split=split, step=step, task=task)
 
     def attempt(self, id: str) -> AttemptStory:
-        """Return one attempt, by its id or place. Raises UsageError, with similar ids, if it does not exist."""
+        """Return one attempt, by its id or place. Raises UsageError, with similar ids, if the attempt does not
+        exist."""
         return self.all_attempts.one(id)
 
     def attempt_line(self, id: str) -> AttemptLine:
-        """Return the summary of one attempt. Raises UsageError, with similar ids, if it does not exist."""
+        """Return the summary of one attempt, by its id or place. Raises UsageError, with similar ids, if the attempt
+        does not exist."""
         return self.all_attempts.line(id)
 
     def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
@@ -82,7 +84,7 @@ class Story(StoredRun):
         return self.all_calls.every(step, role)
 
     def call(self, id: str) -> CallStory:
-        """Return one call, by its id or place. Raises UsageError if it does not exist."""
+        """Return one call, by its id or place. Raises UsageError if the call does not exist."""
         return self.all_calls.one(id)
 
     def entry(self, id: str) -> EntryStory:
@@ -90,5 +92,6 @@ class Story(StoredRun):
         return self.entries.one(id)
 
     def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
-        """Yield the merges of entries in one step or in all steps, with the removed texts."""
+        """Yield the merges of entries in one step or in all steps, with the texts of the entries that the merges
+        removed."""
         return self.entries.merges(step)

@@ -25,7 +25,8 @@ RANGES = (1, 7, 30, 90, 365)
 """Numbers of days that a page can show."""
 
 STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
-"""Pairs (period, step) in hours: if the data covers less than `period`, one point of the chart covers `step` hours."""
+"""Pairs (period, step) in hours. In the first pair whose `period` is longer than the time that the data covers, `step`
+is the number of hours per point of the chart."""
 
 PARTS = 4
 """Number of parts of the time axis. If the data covers less than the requested days, the number of points is a multiple
@@ -50,7 +51,7 @@ class Sums:
     usd: float | None = 0.0
 
     def add(self, row: Any, price: Pricing) -> None:
-        """Add a row of the table `hours`, which is about one model."""
+        """Add a row of the table `hours`. `price` computes the cost of the row's model."""
         for name in SUMS:
             # PostgreSQL sums large integers as decimals.
             setattr(self, name, getattr(self, name) + type(getattr(self, name))(getattr(row, name) or 0))
@@ -77,7 +78,8 @@ class Sums:
 
 @dataclass
 class Course:
-    """Requests of the last `days`: points of `step` hours each, starting at the hour `first`, in total and by model."""
+    """Sums of the requests of the last `days` days, as points of `step` hours each. `first`: the hour (since 1970) at
+    which the first point begins. `points`: the sums over all models. `models`: model → sums of the model's requests."""
 
     days: int
     step: int
@@ -96,13 +98,13 @@ class Course:
         return dict(sorted(sums.items(), key=lambda pair: -pair[1].requests))
 
     def place(self, at: float) -> float | None:
-        """Return the horizontal position of a Unix time (percent from the left); None if it is outside of the
-        course."""
+        """Return the horizontal position of a Unix time (percent from the left); None if the time is
+        before the first point or after the last point."""
         share = (at / HOUR - self.first) / (len(self.points) * self.step)
         return round(100 * share, 2) if 0 <= share <= 1 else None
 
     def began(self, number: int) -> float:
-        """Return the Unix time at which a point begins."""
+        """Return the Unix time at which the point with the index `number` begins."""
         return (self.first + number * self.step) * HOUR
 
 
@@ -116,7 +118,7 @@ def _sum(points: Iterable[Sums]) -> Sums:
 
 
 def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Course:
-    """Read the sums of the last days. The course begins near the first request in these days."""
+    """Read the sums of the requests of the last `days` days. The course begins near the first request in these days."""
     h, now = schema.hours, int(time.time() // HOUR)
     begin = now - 24 * days + 1
     ((oldest,),) = store.rows(store.select(func.min(h.c.hour)).where(h.c.hour >= begin))
@@ -163,7 +165,7 @@ def latencies(store: Store) -> tuple[float | None, float | None]:
 
 
 def rollouts(store: Store, most: int = 20) -> list[dict[str, Any]]:
-    """Return the last rollouts of a space, newest first."""
+    """Return up to `most` rollouts of a space, newest first."""
     r = schema.rollouts
     rows = store.rows(store.select(r).order_by(r.c.number.desc()).limit(most))
     return [
@@ -173,7 +175,8 @@ def rollouts(store: Store, most: int = 20) -> list[dict[str, Any]]:
 
 
 def alarms(store: Store, before: int | None, most: int = ALARMS) -> Sequence[Any]:
-    """Return the alarms of a space, newest first. `before`: only alarms with a lower number (None: all)."""
+    """Return up to `most` alarms of a space, newest first. `before`: only alarms with a number below this number (None:
+    all alarms)."""
     a = schema.alarms
     query = store.select(a).where(*([] if before is None else [a.c.number < before]))
     return store.rows(query.order_by(a.c.number.desc()).limit(most))

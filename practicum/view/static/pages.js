@@ -2,7 +2,7 @@
 (() => {
   const status = () => document.getElementById("status");
   const say = (text) => { const line = status(); if (line) { line.textContent = text; line.hidden = !text; } };
-  // A page in the background sends no requests.
+  // A page in the background does not reload its parts.
   document.addEventListener("htmx:before:request", (event) => {
     if (document.hidden && event.detail.ctx.request.method === "GET") event.preventDefault();
   });

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const root = document.documentElement, themes = ["auto", "light", "dark"];
-  // Browsers may refuse storage to pages in files. Then the choice lasts until the page is closed.
+  // Browsers may refuse storage to pages in files. In that case the choice lasts until the page is closed.
   const stored = () => { try { return localStorage.getItem("practicum-theme"); } catch { return null; } };
   const keep = (theme) => { try { localStorage.setItem("practicum-theme", theme); } catch { /* see above */ } };
   let theme = themes.includes(stored()) ? stored() : "auto";
@@ -24,7 +24,7 @@
       });
     }
     const search = document.querySelector("input[type=search]");
-    // A page in a file has no server for its form: search the rows of the page itself.
+    // A page in a file has no server that answers the search form: search the rows of this page.
     const list = document.querySelector("[data-rows]");
     if (search && search.dataset.here !== undefined && list) {
       const rows = list.tBodies ? list.tBodies[0].rows : list.children;
