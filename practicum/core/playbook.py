@@ -20,7 +20,7 @@ from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError, PracticumWarning, UsageError
 from practicum.core.files import read_text
 from practicum.core.views import indented
-from practicum.core.visible import lines, visible_line, visible_to_model
+from practicum.core.visible import line_visible_to_model, lines, visible_to_model
 from practicum.core.words import fault, one_line, quantity
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
@@ -47,7 +47,7 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
             sections.setdefault(entry.section, []).append(_item(entry, format))
     headings = {name: " ".join(lines(name)) for name in sections}
     if format == "agents-md":
-        headings = {name: visible_line(visible_to_model(heading)) for name, heading in headings.items()}
+        headings = {name: line_visible_to_model(heading) for name, heading in headings.items()}
     parts = [f"## {headings[name]}\n\n" + "\n".join(items) for name, items in sections.items()]
     return "\n\n".join([title, *parts]) + "\n"
 

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape, quoteattr
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.types import Step, Turn
-from practicum.core.visible import lines, visible_line, visible_to_model
+from practicum.core.visible import line_visible_to_model, lines, visible_to_model
 
 
 def count_tokens(text: str) -> int:
@@ -87,7 +87,7 @@ def entry_line(entry: Entry) -> str:
     """Return one entry as an agent sees it: one line, or a heading with the lines of the entry's text indented below.
     So the first line is the only line of an entry without indentation, and lines of code keep their relative
     indentation."""
-    return behind(f"[{entry.id}] ({visible_line(visible_to_model(entry.section))})", entry.text)
+    return behind(f"[{entry.id}] ({line_visible_to_model(entry.section)})", entry.text)
 
 
 def _page(entries: Iterable[Entry]) -> tuple[str, int]:
@@ -133,7 +133,7 @@ def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:
 
 
 def _element(entry: Entry) -> str:
-    text, section = visible_to_model(entry.text), visible_line(visible_to_model(entry.section))
+    text, section = visible_to_model(entry.text), line_visible_to_model(entry.section)
     text = escape(f"\n{text}\n" if "\n" in text else text)
     return f"<entry id={quoteattr(entry.id)} section={quoteattr(section)}>{text}</entry>"
 

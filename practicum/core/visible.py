@@ -135,6 +135,11 @@ def visible_to_model(text: str) -> str:
     return _SQUARE.sub(_escape, _FRAME.sub(_escape, _ANGLE.sub(_escape, text)))
 
 
+def line_visible_to_model(text: str) -> str:
+    """Return a text on one line, as a model may see it."""
+    return visible_line(visible_to_model(text))
+
+
 def visible_json(text: str) -> str:
     """Return a JSON text of the same value, with JSON escapes for all characters that hide, reorder or steer text."""
     return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
