@@ -107,6 +107,7 @@ def test_every_version_is_searched_as_by_comparing_all_entries(
             search = await retriever.nearest(context, text, 5, where)
             assert same(search.matches, await by_hand(context, text, 5, where, retrieval))
             assert search.exact or many == 1
+            assert where.section or not any(match.entry.section == ".hidden" for match in search.matches)
 
     asyncio.run(work())
 

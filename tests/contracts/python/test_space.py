@@ -280,6 +280,9 @@ def test_a_program_edits_rolls_back_and_forgets(learned_run: Seen) -> None:
         assert (done.left, [one.id for one in done.removed]) == (0, ["e1"])
         assert [one.text for one in space.context] == [learned_run.texts[0], learned_run.texts[2]]
         assert len(space.corrections) == 0
+        # The id of an entry that was rolled back is not used again.
+        await space.edit(practicum.Add("rules", "Read slowly."))
+        assert [one.id for one in space.context] == ["e0", "e2", "e4"]
 
     in_space(learned_run, work)
 
