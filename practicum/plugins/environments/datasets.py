@@ -1,7 +1,7 @@
 """File formats of public data sets, as published by their authors.
 
-Each format is a model of one record (`tasks.formats.Format`), with the scorer, choices and instructions for the data
-set. The entry point group `practicum.formats` registers the formats.
+Each format is a pydantic model of one record (`tasks.formats.Format`), with the scorer, choices and instructions for
+the data set. The entry point group `practicum.formats` registers the formats.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class HumanEval(Format):
 
 
 class Gsm8k(Format):
-    """GSM8K. The target is the worked solution without its calculator annotations. The last number of the solution is
-    the answer."""
+    """GSM8K. The target is the worked solution without the calculator annotations (<<...>>). The last number of the
+    solution is the answer."""
 
     about = "grade-school maths problems, with the answer after ####"
     scorer = "numeric"
@@ -65,7 +65,8 @@ class CommonGen(Format):
 
 
 class Mmlu(Format):
-    """MMLU. The answer is the index of the correct choice, from 0, or its letter. In CSV, each choice has a column."""
+    """MMLU. The answer is the index (from 0) or the letter of the correct choice. In CSV, each choice has a column that
+    is named by the choice's letter."""
 
     about = "questions with lettered choices (MMLU and similar data sets)"
     scorer = "choice"
@@ -87,10 +88,10 @@ class Mmlu(Format):
     def task(self, id: str) -> Task:
         letters, answer = LETTERS[: len(self.choices)], self.answer
         if isinstance(answer, str) and answer.strip().isdecimal():
-            answer = int(answer)  # a cell of CSV
+            answer = int(answer)  # CSV stores the index as text
         letter = answer.strip().upper() if isinstance(answer, str) else letters[answer : answer + 1]
         if len(letter) != 1 or letter not in letters:
-            raise ValueError(f"field 'answer' must be the letter of a choice, or its index from 0, not {answer!r}")
+            raise ValueError(f"field 'answer' must be the letter or the index (from 0) of a choice, not {answer!r}")
         choices = [f"{letter}. {choice}" for letter, choice in zip(letters, self.choices, strict=True)]
         return Task(id, "\n".join([self.question, *choices]), letter, _tags(self.subject))
 
@@ -224,7 +225,7 @@ class _Paragraphs(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_pairs(cls, value: Any) -> Any:
-        """Convert the authors' layout: pairs of a title and its sentences."""
+        """Convert the layout in the authors' files, pairs of a title and its sentences, into two lists."""
         if isinstance(value, dict):
             return value
         if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):

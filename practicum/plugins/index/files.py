@@ -59,7 +59,8 @@ class UnchangedFileEntries:
 
     @cached_property
     def _dead(self) -> list[np.ndarray | None]:
-        """Mask of the dead (hidden or touched) rows of each part, shape (n,); None for a part without dead rows."""
+        """For each part, a mask of its dead rows, shape (n,); None for a part without dead rows. A row is dead if a
+        later part hides the row, or if the number of the row's entry is in `touched`."""
         masks = []
         for part, hidden in zip(self.index.parts, self.index.hidden, strict=True):
             rows = part.rows_by_number(self.touched)
@@ -101,8 +102,8 @@ class UnchangedFileEntries:
         return numbers, cosines, shares
 
     def _selected(self, keys: tuple[int, ...] | None) -> list[Rows | None]:
-        """Return, for each part, the rows that have the facets `keys` and are not dead. None for a part means all of
-        the part's rows."""
+        """Return, for each part, the rows that are not dead and have all facets in `keys`. If `keys` is None, any
+        facets are accepted. The result of a part is None if all rows of the part qualify."""
         if keys not in self._rows:
             by_part = []
             for part, dead in zip(self.index.parts, self._dead, strict=True):
@@ -148,12 +149,13 @@ class IndexFiles:
             self._merging.join()
 
     def _tidied(self, index: Index) -> IndexInFiles:
-        """Delete all files that are not part of the index, start a merge if one is due, and return the open index."""
+        """Return the open index. Unless a merge is running, first delete the index files in the folder that `index`
+        does not use, and start a merge if `index` needs one."""
         if self._merging is None or not self._merging.is_alive():
             remove_index_files(self._folder, [part.covers.name for part in index.parts])
             if count := index.due():
-                # Not a daemon thread: the process waits for the merge at exit. If the process is killed, the unmerged
-                # files remain.
+                # The thread is not a daemon, so the process waits for the merge at exit. If the process is killed, the
+                # unmerged files remain, and the index stays valid.
                 self._merging = threading.Thread(target=index.merge, args=(count,), name="practicum-index")
                 self._merging.start()
         return IndexInFiles(index)
@@ -169,6 +171,6 @@ async def _parts(covers: Covers, chunks: AsyncIterator[Chunk], touched: np.ndarr
 
 
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
-    """Return the search of the run that owns `vectors`. Its index is stored in files in the run's folder."""
+    """Return the search of the run that owns `vectors`. The search index is stored in files in the run's folder."""
     assert vectors.store is not None
     return StoredSearch(vectors, words, weight, IndexFiles(vectors.store.files))

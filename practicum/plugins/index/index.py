@@ -1,12 +1,13 @@
-"""Search index of a run's entries in memory-mapped files, used to find entries without reading them all.
+"""Search index of a run's entries in memory-mapped files. A search finds entries without reading every entry.
 
-A file covers the entries that changed between two versions: their vectors (8 bits per number, in lists, see
-`retrieval.lists`), and postings of their words, sections, tags, trust and outcome (see `postings`). The first file
+A file covers the entries that changed between two versions: the vectors of these entries (8 bits per number, in lists,
+see `retrieval.lists`), and postings of their words, sections, tags, trust and outcome (see `postings`). The first file
 covers the run from the first version. Each later file covers the changes after the previous file, and hides the states
 that earlier files have of the changed entries. Files of similar size are merged in the background, so that each entry
 is rewritten only a few times and a search reads few files. A file is written under a temporary name and then renamed,
-and its name states the versions that it covers, so that a killed process leaves a valid index. The index is rebuilt
-from the database if it is missing or belongs to another run, version or embedder.
+so that a killed process leaves a valid index. The final name of a file states the versions that the file covers. The
+index is rebuilt from the database if a file is missing or damaged, or if the index belongs to a run, version or
+embedder that differs from the requested one.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from practicum.retrieval.words import MOST_COUNT, WordQuery, word_keys
 from practicum.store.folder import INDEX_FILES
 
 NAME = re.compile(r"index\.(\d+)\.(\d+)")
-"""Name of a file: the first and the last version that it covers."""
+"""Pattern of the name of an index file. The groups are the first and the last version that the file covers."""
 
 MAGIC = b"practicum index 1\n"
 
 GROWTH, SMALL = 4, 1_024
-"""A file is merged with all later files if it is less than GROWTH times as large as the later files together. SMALL is
-added to the size of each file, so that all small files are merged."""
+"""A file is merged with all later files if the file is less than GROWTH times as large as all later files together. The
+size of a file is the number of its rows and touched entries, plus SMALL. SMALL causes small files to be merged."""
 
 WORK = 2**18
-"""Maximum number of postings that a search reads to propose rows, which are then compared with the query. Postings of
-the query's rarest words are read first."""
+"""Maximum number of postings that a search reads in each file to propose rows by their words. The proposed rows are
+then compared with the query. Postings of the query's rarest words are read first."""
 
 SHARE = 2**16 - 2**6
-"""Score of a row that has all words of a query, while rows are proposed. These scores have 16 bits and the lengths of
-entries 8 bits, because the speed depends on the amount of memory read."""
+"""Score, while rows are proposed, of a row whose share of the query's words is 1. In this step, scores are stored in 16
+bits and the lengths of entries in 8 bits, because the speed depends on the amount of memory read."""
 
 FEW = 4_096
-"""If at most this many rows match the filter, all of them are proposed."""
+"""If at most this many rows match the filter, all matching rows are proposed."""
 
 FILTERS = 16
 """Maximum number of filters whose matching rows are cached."""
@@ -100,15 +101,15 @@ def filter_facets(where: Filter) -> tuple[int, ...]:
 
 
 def fingerprint(entry: Entry) -> int:
-    """Return a hash (63 bits) of the indexed properties of an entry."""
+    """Return a hash (63 bits) of the indexed properties of an entry: its text and its facets."""
     indexed = repr((entry.embedded_text, sorted(facets(entry))))
     return int.from_bytes(blake2b(indexed.encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Covers:
-    """Range of a file: the changes of the run `space` from version `first` to `last`, with vectors of the embedder
-    `embedder`."""
+    """Range of versions that a file covers: the changes of the run `space` from version `first` to version `last`. The
+    vectors in the file come from the embedder `embedder`."""
 
     space: str
     embedder: str
@@ -122,7 +123,7 @@ class Covers:
 
 class Part:
     """Contents of one file: a row for each entry, sorted by entry number. `touched` has the numbers of all entries that
-    were changed or removed after the previous file."""
+    were changed or removed after the versions that the previous file covers."""
 
     def __init__(self, covers: Covers, arrays: Mapping[str, np.ndarray]) -> None:
         self.covers = covers
@@ -157,7 +158,7 @@ class Part:
 
     @classmethod
     def open(cls, path: Path) -> Part | None:
-        """Map a file without reading it. Return None if the file is missing or damaged."""
+        """Map a file into memory without reading the arrays. Return None if the file is missing or damaged."""
         try:
             with path.open("rb") as file:
                 return cls.map(file)
@@ -166,7 +167,7 @@ class Part:
 
     @classmethod
     def map(cls, file: BinaryIO) -> Part:
-        """Map a file that `write` wrote. Raise ValueError, KeyError or TypeError if the file is damaged."""
+        """Map a file written by `write` into memory. Raise ValueError, KeyError or TypeError if the file is damaged."""
         size = os.fstat(file.fileno()).st_size
         tail = struct.calcsize("<Q") + len(MAGIC)
         if size < tail:
@@ -238,8 +239,9 @@ class Part:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return about n rows with the largest share of a query's words, and the n rows nearest to `vector`.
 
-        Returns the rows, their cosines (inexact, because vectors are rounded to 8 bits), and the share of the query's
-        words that each row has. All returned rows are in `selected`; if `selected` is None, any row can be returned.
+        Returns the rows, the cosine of each row's vector with `vector` (inexact, because vectors are rounded to 8
+        bits), and the share of the query's words that each row has. All returned rows are in `selected`; if `selected`
+        is None, any row can be returned.
         """
         if not len(self) or (selected is not None and not selected.count):
             none = np.zeros(0, dtype=np.int64)
@@ -256,8 +258,9 @@ class Part:
         return rows, cosines, self.shares(query, rows)
 
     def having(self, key: int, dead_rows: np.ndarray, dead: np.ndarray | None) -> int:
-        """Return the number of rows that have a key, without the dead rows, whose entries were changed or removed
-        later. The dead rows are passed twice: as row numbers, and as a mask (`dead`; None: no dead rows)."""
+        """Return the number of rows that have a key and are not dead. A row is dead if its entry was changed or removed
+        later. The dead rows are passed twice: as row numbers (`dead_rows`), and as a mask (`dead`; None if no row is
+        dead)."""
         packed = self.postings.of(key)
         if dead is None:
             return len(packed)
@@ -273,8 +276,8 @@ class Part:
         return query.shares(parts)
 
     def _with_words(self, query: WordQuery, n: int, selected: Rows | None) -> np.ndarray:
-        """Return the n rows with the largest share of a query's rarest words, or all rows in `selected` if these are at
-        most FEW."""
+        """Return the n rows in `selected` with the largest share of a query's rarest words. If `selected` has at most
+        FEW rows, return all rows in `selected`. If `selected` is None, any row can be returned."""
         if selected is not None and selected.count <= FEW:
             return selected.rows()
         by_key = sorted(((key, self.postings.of(key)) for key in query.weights), key=lambda item: len(item[1]))
@@ -287,7 +290,7 @@ class Part:
                 left -= len(packed)
                 if selected is not None:
                     packed = packed[selected.of(rows_of(packed))]
-                # Convert once: NumPy would convert other integer types at each use.
+                # Convert to `intp` once: as an index, NumPy would convert any other integer type at each use.
                 rows = rows_of(packed).astype(np.intp)
                 by_word.append(rows)
                 counts, lengths = packed & MOST_COUNT, self._short[rows]
@@ -296,8 +299,8 @@ class Part:
                 shares.append(score)
             if not by_word:
                 return np.zeros(0, dtype=np.intp)
-            # `by_word` has a row once for each query word that the row has. `shares` has the row's total score up to
-            # that word.
+            # `by_word` has a row once for each query word that the row has. At the same position, `shares` has the
+            # row's total score for this word and all words read before it.
             top = highest_places(np.concatenate(shares), n * len(by_word))
             best: np.ndarray = _distinct(np.concatenate(by_word)[top])
             best = best[highest_places(scores[best], n)]
@@ -377,15 +380,16 @@ def _distinct(rows: np.ndarray) -> np.ndarray:
 
 
 def merge(parts: Sequence[Part], file: BinaryIO) -> None:
-    """Merge parts, the oldest first, into one part, and write this part to the file. Only a few numbers per entry are
-    in memory; vectors and words are copied in blocks."""
+    """Merge parts, passed with the oldest first, into one part, and write this part to the file. Only a few numbers per
+    entry are in memory; vectors and words are copied in blocks."""
     first, last = parts[0], parts[-1]
     covers = replace(last.covers, first=first.covers.first)
     alive = [np.arange(len(part)) if dead is None else np.flatnonzero(~dead) for part, dead in _hidden(parts)]
     numbers = np.concatenate([part.numbers[rows] for part, rows in zip(parts, alive, strict=True)])
     order = np.argsort(numbers, kind="stable")
-    # For each row of the merged part: the position of the old part with the entry, and the row in the old part. For
-    # each row of an old part: the row in the merged part, -1 for a hidden row.
+    # `part_of` and `row_of` have, for each row of the merged part, the position in `parts` of the old part that has the
+    # entry, and the entry's row in this old part. `new_rows` has, for each row of each old part, the row in the merged
+    # part; -1 for a hidden row.
     part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(rows) for rows in alive])[order]
     row_of = np.concatenate(alive)[order].astype(np.int32)
     new_rows = [np.full(len(part), -1, dtype=np.int32) for part in parts]
@@ -460,7 +464,8 @@ class Index:
 
     @classmethod
     def open(cls, folder: Path, space: str, embedder: str, version: int) -> Index | None:
-        """Open the index of a run at a version. Return None if a file is missing or damaged."""
+        """Open the index of a run at a version. Return None if a file is missing, is damaged, or belongs to another run
+        or embedder."""
         by_first: dict[int, list[int]] = {}
         for path in folder.glob(INDEX_FILES):
             if name := NAME.fullmatch(path.name):
@@ -510,7 +515,7 @@ class Index:
         return np.concatenate(numbers)
 
     def extended(self, parts: Sequence[Part]) -> Index:
-        """Write these parts as one new part, and return the index with the new part."""
+        """Merge `parts` into one new part, write the new part to a file, and return this index with the new part."""
         (covers,) = {part.covers for part in parts}
         write = parts[0].write if len(parts) == 1 else lambda file: merge(parts, file)
         return Index(self.folder, (*self.parts, _saved(self.folder, covers, write)))
@@ -525,7 +530,7 @@ class Index:
         return count if count > 1 else 0
 
     def merge(self, count: int) -> Index:
-        """Merge the newest `count` parts, delete their files, and return the new index."""
+        """Merge the newest `count` parts into one part, delete the files of the old parts, and return the new index."""
         unchanged, old = self.parts[:-count], self.parts[-count:]
         covers = replace(old[-1].covers, first=old[0].covers.first)
         merged_index = Index(self.folder, (*unchanged, _saved(self.folder, covers, lambda file: merge(old, file))))
@@ -536,7 +541,7 @@ class Index:
 
 
 def _saved(folder: Path, covers: Covers, write: Callable[[BinaryIO], None]) -> Part:
-    """Write a part into the folder atomically, and return it mapped."""
+    """Write a part atomically to a file in the folder, and return the part mapped from this file."""
     path = folder / covers.name
     unfinished = folder / f"{covers.name}.{secrets.token_hex(4)}.part"
     try:

@@ -1,4 +1,5 @@
-"""Postings on disk: for each key (a word, a tag, a section), the rows that have the key, with counts.
+"""Postings on disk: for each key (such as a word, a tag or a section), the rows that have the key, and how many times
+each row has it.
 
 A posting packs a row and a count into one number, so that a search for a key reads one contiguous piece of the file.
 Rows are sorted, so that looking up a few rows among many postings is fast.
@@ -59,7 +60,7 @@ def rows_of(packed: np.ndarray) -> np.ndarray:
 
 
 def counts_of(packed: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the count of each row in the postings of one key; 0 for a row without the key."""
+    """Return, for each row in `rows`, its count in `packed`, the postings of one key; 0 for a row without the key."""
     if not len(packed):
         return np.zeros(len(rows), dtype=np.uint32)
     targets = rows.astype(np.uint32) << COUNT_BITS
@@ -74,9 +75,9 @@ def merged(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Merge postings and return the keys and starts of the result.
 
-    Each postings object comes with an array of the new row for each old row, -1 for a row to drop. `write` is called
-    with the packed postings of some keys at a time, in the order of the keys, so that only these postings are in
-    memory.
+    `parts` pairs each postings object with an array that has the new row of each old row, or -1 for an old row to drop.
+    `write` is called with the packed postings of some keys at a time, in the order of the keys, so that only these
+    postings are in memory.
     """
     total = sum(len(postings.packed) for postings, _ in parts)
     keys, sizes = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
@@ -101,8 +102,9 @@ def _ranges(number: int) -> Iterator[tuple[int, int]]:
 
 
 def _renumbered(unique: np.ndarray, postings: Postings, numbers: np.ndarray, start: int, end: int) -> np.ndarray:
-    """Return the postings of the keys `postings.keys[start:end]`, without dropped rows. Each posting is one number with
-    three parts: the position of the key in `unique`, the new row, and the count."""
+    """Return the postings of the keys `postings.keys[start:end]`, without dropped rows. `numbers` has the new row of
+    each old row, -1 for a dropped row. Each returned posting is one number with three parts: the position of the key in
+    `unique`, the new row, and the count."""
     packed = postings.packed[int(postings.starts[start]) : int(postings.starts[end])]
     sizes = np.diff(postings.starts[start : end + 1])
     key = np.repeat(np.searchsorted(unique, postings.keys[start:end]).astype(np.uint64), sizes)

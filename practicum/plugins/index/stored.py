@@ -1,9 +1,9 @@
 """Search of a run's context with the index that is saved with the run, without reading all entries.
 
 The index covers a snapshot of the context, and proposes entries of the snapshot that match the filter. The best
-proposed entries are read and compared exactly. Entries that changed after the snapshot are all compared exactly; their
-states in the snapshot are ignored. An index is stored in files in the run's folder (see `files`), or in the database of
-the run (see `pgvector`).
+proposed entries are read and compared exactly with the query. All entries that changed after the snapshot are also
+compared exactly; the states that these entries have in the snapshot are ignored. An index is stored in files in the
+run's folder (see `files`), or in the database of the run (see `pgvector`).
 
 Exact: filters, changed entries, weights of words, the share of the query's words in a proposed entry, and the
 similarity of the results. Inexact: the selection of proposed entries. The index proposes entries with vectors near the
@@ -31,11 +31,12 @@ from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_simila
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
 CANDIDATES, MAX_CANDIDATES = 2_048, 32_768
-"""Minimum and maximum number of entries that an index proposes by their vectors. It proposes the same number by their
-words."""
+"""Minimum and maximum number of entries that an index proposes by their vectors. The index also proposes the same
+number of entries by their words."""
 
 READ = 16
-"""A search for k results reads the best READ + 2 * k proposed entries and compares them exactly."""
+"""A search with a Filter for k results reads the best READ + 2 * k proposed entries, and compares these entries exactly
+with the query."""
 
 CHUNK = 32_768
 """Number of entries that are read and embedded at a time to build an index."""
@@ -58,22 +59,23 @@ class Unchanged(Protocol):
         """Total number of words in these entries."""
 
     def having(self, keys: Sequence[int]) -> np.ndarray:
-        """Return, for each word or facet in `keys`, the number of entries that have it, shape (len(keys),)."""
+        """Return, for each key in `keys` (a word or a facet), the number of entries that have this key, shape
+        (len(keys),)."""
 
     def propose(
         self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return about n entries near a vector, and n entries with the largest share of a query's words. All returned
-        entries have the facets `keys`; None: any facets.
+        entries have all facets in `keys`; if `keys` is None, any facets are accepted.
 
-        Returns the numbers of the entries, their cosines with `vector` (may be approximate), and the share of the
-        query's words that each entry has.
+        Returns the numbers of the entries, the cosine of each entry's vector with `vector` (may be approximate), and
+        the share of the query's words that each entry has.
         """
 
 
 class StoredIndex(Protocol):
-    """An open index of a run, in the state of version `last`. Its methods raise IndexMoved if another process has
-    changed the index since it was opened."""
+    """An open index of a run, in the state of version `last`. The methods raise IndexMoved if another process has
+    changed the index after this process opened it."""
 
     @property
     def last(self) -> int: ...
@@ -84,10 +86,10 @@ class StoredIndex(Protocol):
         """Return the sorted numbers of the entries that were added, changed or removed in the index after a version."""
 
     def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
-        """Return the fingerprints of all entries of each page, by number."""
+        """Return, for each page number in `pages`, the fingerprints of all entries of the page, by entry number."""
 
     def without(self, touched: np.ndarray) -> Unchanged:
-        """Return the entries of the index except the entries numbered `touched` (sorted)."""
+        """Return the entries of the index except the entries whose numbers are in `touched` (sorted)."""
 
 
 class IndexStorage(Protocol):
@@ -125,10 +127,11 @@ class StoredSearch:
     async def nearest(
         self, context: Context, text: str, k: int, where: EntryPredicate
     ) -> list[tuple[Entry, float]] | None:
-        """Return the k entries most similar to a text, best first, with their similarities.
+        """Return the k entries that match `where` and are most similar to a text, best first, with their similarities.
 
-        The index applies a Filter itself. Any other predicate is applied to the entries that the index proposes.
-        Returns None if the index does not exist, or if too few of the proposed entries match.
+        If `where` is a Filter, the index proposes only matching entries. Any other predicate is applied to the entries
+        that the index proposes. Returns None if the index does not exist, if too few of the proposed entries match
+        `where`, or if other processes keep changing the index.
         """
         keys = filter_facets(where) if isinstance(where, Filter) else None
         for _ in range(TRIES):
@@ -145,7 +148,7 @@ class StoredSearch:
         index = None if stored is None else await self._index(stored)
         if stored is None or index is None:
             return None
-        # An index proposes entries by the vector even if `weight` is 1, so that only words count in the similarity.
+        # If `weight` is 1, only words count in the similarity. The index proposes entries by the vector even then.
         vector = await self._vectors.query(text)
         changes = self._changed(context, stored, index)
         rows, matching = await changes.rows(self._vectors), changes.matching(where)
@@ -177,8 +180,8 @@ class StoredSearch:
         return None
 
     async def save(self, context: Context) -> int:
-        """Build or extend the index until it covers a context, which is the last version of its run. Return the number
-        of indexed entries."""
+        """Build or extend the index until the index covers `context`, the last version of the run. Return the number of
+        indexed entries."""
         async with self._lock:
             while True:
                 try:
@@ -204,7 +207,8 @@ class StoredSearch:
         self._storage.settle()
 
     async def _index(self, stored: SnapshotPages) -> StoredIndex | None:
-        """Return the index of a snapshot. A missing or damaged index is rebuilt if this process may write."""
+        """Return the index of a snapshot. A missing or damaged index is rebuilt if this process may write. Return None
+        if the snapshot has no usable index."""
         if not stored.indexed or not stored.store.trusted or self._vectors.folder != stored.store.files:
             return None
         async with self._lock:
@@ -238,8 +242,8 @@ class _Changed:
 
 @dataclass(frozen=True)
 class _Changes:
-    """Differences between a context and an index. `entries` are new or changed. `touched` has the sorted numbers of
-    `entries` and of removed entries."""
+    """Differences between a context and an index. `entries` has the new and changed entries. `touched` has the sorted
+    numbers of `entries` and of removed entries. `rest` has the entries of the index that are unchanged."""
 
     pages: tuple[Page, ...]
     index: StoredIndex
@@ -289,8 +293,8 @@ def _changed(page: Page, prints: dict[int, int]) -> _Changed:
 
 
 def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> WordQuery:
-    """Return the words of a text, weighted by their frequency in all entries of the context. `rows` are the rows of the
-    changed entries in `words`."""
+    """Return the words of a text as a query. Words that few entries of the context have get high weights. `rows` are
+    the rows of the changed entries in `words`."""
     counts = Counter(word_keys(text))
     keys = [*counts]
     having = words.having(keys, np.bincount(rows, minlength=1)) + changes.rest.having(keys)
@@ -299,7 +303,8 @@ def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> Word
 
 
 def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[Entry]:
-    """Return the entries of a context with these numbers, if they exist. No other entries are read from the store."""
+    """Return the entries of a context that have these numbers. Numbers without an entry are skipped. No other entries
+    are read from the store."""
     here = [context.pages[number // PAGE] for number in numbers.tolist()]
     unread = [number for number, page in zip(numbers.tolist(), here, strict=True) if page.origin is stored]
     read = [

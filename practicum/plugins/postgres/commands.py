@@ -39,7 +39,7 @@ def copy(
     out.result({"run": str(run), "copy": str(folder), "rows": copied.rows, "version": copied.version})
     for table, rows in copied.rows.items():
         out.item(f"{table}: {quantity(rows, 'row')}, identical")
-    out.print(f"version {copied.version} of {folder} is identical: {quantity(copied.entries, 'entry')}")
+    out.print(f"version {copied.version} of {folder} equals the original: {quantity(copied.entries, 'entry')}")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Connections to a PostgreSQL database that many processes and machines share.
 
-All spaces of a database share the same tables, in the schema `practicum`. After a lost connection, for example when the
-server restarts, the client reconnects for up to RETRY_SECONDS and repeats its read queries.
+All spaces of a database share the same tables, in the schema `practicum`. If a connection is lost, for example when the
+server restarts, this process tries to reconnect for up to RETRY_SECONDS and repeats the read query that failed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ SCHEMA = "practicum"
 """PostgreSQL schema with practicum's tables."""
 
 URL_VARIABLE = "PRACTICUM_STORE"
-"""Environment variable with the URL of a database. The URL is the default of `--store`, and its password is used for
-runs in that database."""
+"""Environment variable with the URL of a database. The URL is the default of `--store`, and the password in the URL is
+used for all runs in that database."""
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75, 1.5, 3.0, 4.5, 4.5)
 """Delay (s) before each retry after a lost connection."""
@@ -69,10 +69,11 @@ INDEX, FILES = "index", "files"
 default value."""
 
 CHANNEL = "practicum"
-"""Notification channel. Writers announce a changed space by the MD5 digest of its id."""
+"""Notification channel. The announcement of a change has the MD5 digest of the id of the changed space."""
 
 POOL = 5
-"""Number of connections to a database that a process keeps open. If all are in use, up to 2 * POOL more are opened."""
+"""Number of connections to a database that a process keeps open. If all of these connections are in use, the process
+opens up to 2 * POOL more."""
 
 _CONNECT: dict[str, Any] = {
     "connect_timeout": 10, "application_name": "practicum",
@@ -86,7 +87,8 @@ connection, or a transaction failed because of a conflict or a deadlock."""
 
 
 def parse_url(url: str) -> URL:
-    """Parse the URL of a PostgreSQL database. Raise UsageError, without the password, if it is invalid."""
+    """Parse the URL of a PostgreSQL database. Raise UsageError if the URL is invalid. The message does not contain the
+    password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -145,7 +147,8 @@ class DatabaseServer:
         event.listen(self.engine, "checkin", self._returned)
 
     def _returned(self, connection: Any, record: object) -> None:
-        """Close a connection that a thread returns after the pool was closed, because nothing else would close it."""
+        """Close a connection that a thread returns to the pool after the pool was closed: the closed pool would not
+        close this connection."""
         if self._closed and connection is not None:
             connection.close()
 
@@ -158,7 +161,7 @@ class DatabaseServer:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> StoreError:
-        """Convert a database error into a StoreError that says what to do."""
+        """Convert a database error into a StoreError with advice for the user."""
         cause = getattr(error, "orig", None) or error
         code, message = getattr(cause, "sqlstate", None), one_line(str(cause), 300)
         if code in ("53100", "53200"):
@@ -171,7 +174,7 @@ class DatabaseServer:
                 f"stored: try again when the server answers (a password can be set in {URL_VARIABLE} or ~/.pgpass)"
             )
         elif code in ("42501", "3D000", "28P01", "28000"):
-            advice = "ask the administrator of the database"
+            advice = "ask the administrator of the database for access"
         else:
             advice = "all earlier writes are safe"
         text = f"cannot use {self.name}: {message}; {advice}"
@@ -234,7 +237,7 @@ def connected(url: URL) -> DatabaseServer:
     """Return the database at a URL. This process opens each database once. Raise StoreError, without a retry, if the
     database cannot be reached when it is opened."""
     url = with_password(url)
-    # A forked process must not use the connections of its parent.
+    # A forked process must not use the connections of its parent process.
     key = (os.getpid(), url.render_as_string(hide_password=False))
     with _SERVERS_LOCK:
         if (open_server := _SERVERS.get(key)) is not None:
@@ -268,7 +271,8 @@ def is_lost(error: BaseException) -> bool:
 
 
 def retried(work: Callable[[], T], pauses: Sequence[float] = PAUSES) -> T:
-    """Run `work`, which must be safe to repeat, and retry it after each pause while the connection is lost."""
+    """Run `work` and return its result. While the connection is lost, run `work` again after each of `pauses`. `work`
+    must be safe to repeat."""
     for pause in pauses:
         try:
             return work()
@@ -285,18 +289,20 @@ def lock_number(name: str) -> int:
 
 
 def announce(name: str) -> Any:
-    """Return the statement that announces a change under a name when its transaction commits."""
+    """Return a statement that announces a change under a name. The announcement is sent when the transaction of the
+    statement commits."""
     return select(func.pg_notify(CHANNEL, func.md5(name)))
 
 
 class LockHeld(Exception):
-    """The lock is held: by another process, or by a dead connection that the server has not noticed yet."""
+    """Raised if the lock of a lease is held by another process, or by a connection whose end the server has not noticed
+    yet."""
 
 
 class PostgresqlLease:
     """Exclusive right to write to a space: an advisory lock on a dedicated connection, and the token of the space, a
     number that increases with each new holder. After a lost connection, the holder continues only if it gets the lock
-    again and no other process held it in between.
+    again and no other process held the lock in between.
 
     Raises RunBusy if another process has the lease.
     """
@@ -324,7 +330,8 @@ class PostgresqlLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has ended, as far as this machine knows. Sends nothing to the server."""
+        """Whether the connection has ended, as far as this machine knows; False after `close`. Sends nothing to the
+        server."""
         if self._closed:
             return False
         if self._connection is None or self._connection.closed or self._connection.invalidated:
@@ -333,7 +340,8 @@ class PostgresqlLease:
         if raw is None or raw.closed:
             # Another thread may have released the lease since the first check above.
             return not self._closed
-        # No query is pending, so readable data means the end of the connection, or a notice that `renew` reads.
+        # No query is pending, so data to read means that the connection has ended, or that the server sent a notice,
+        # which `renew` reads.
         with selectors.DefaultSelector() as selector:
             selector.register(raw.fileno(), selectors.EVENT_READ)
             return bool(selector.select(0))
@@ -342,7 +350,7 @@ class PostgresqlLease:
         """Take the lock again if its connection was lost. Raise RunBusy if another process took the lock in between.
         Raise StoreAway if the server does not answer, or has not noticed yet that the old connection ended."""
         if self._closed:
-            # The lease was released. Now only the token decides whether a write is accepted.
+            # The lease was released by `close`. From then on, a write is accepted if the token is still the newest.
             return
         with self._server.errors():
             if self._connection is not None:
@@ -402,7 +410,7 @@ class PostgresqlLease:
         return RunBusy(
             "store.busy",
             f"another process {activity} this space of {self._server.name}: wait until that process ends, "
-            "or stop it with Ctrl-C where it runs; everything that this process wrote before is stored",
+            "or stop that process with Ctrl-C; everything that this process wrote before is stored",
         )
 
 
@@ -428,7 +436,7 @@ class _Listener:
 
     def number(self, name: str) -> int:
         """Return a number that changes after each change announced under this name. While the thread is not connected,
-        it changes at every call, because announcements may be missed."""
+        the number changes at every call, because the thread may miss announcements."""
         if not self._listening:
             self._gap = next(self._gaps)
         return (self._gap << 40) + self._counts[hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()]
@@ -463,9 +471,9 @@ class _Listener:
 
 
 def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Table]:
-    """Return the PostgreSQL versions of the SQLite tables, by name. The first column of each index is the space, except
-    in unique indexes, which keep their columns. Tables in `numbered` get a column that numbers the rows in the order of
-    writing."""
+    """Return the PostgreSQL versions of the SQLite tables, by name. The space is added as the first column of each
+    index, except of unique indexes, whose columns are unchanged. Tables in `numbered` get a column that numbers the
+    rows in the order of writing, and an index on the space and this column."""
     twins, target = {}, MetaData()
     for table in metadata.sorted_tables:
         columns: list[Any] = [column._copy() for column in table.columns]
@@ -473,8 +481,8 @@ def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Tabl
             # Integers in SQLite have 64 bits.
             column.type = BigInteger() if isinstance(column.type, Integer) else column.type
         indexes = [(str(index.name), [c.name for c in index.columns]) for index in table.indexes]
-        # Omit indexes whose only column is the space: the index on the space and the order of writing serves the same
-        # searches.
+        # Omit indexes on the space only: the index on the space and the order of writing (below) serves the same
+        # queries.
         indexes = [(name, names) for name, names in indexes if names != ["space"]]
         if table in numbered:
             columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))

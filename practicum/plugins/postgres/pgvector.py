@@ -1,11 +1,12 @@
-"""Search index of a run in its PostgreSQL database, shared by all nodes: vectors with pgvector's HNSW index.
+"""Search index of a run in the run's PostgreSQL database, shared by all nodes. Vectors are indexed by pgvector (HNSW).
 
 Each index has its own table. A row has the vector of an entry (16 bits per number), and the keys of the entry's words
 and facets (properties to filter by), indexed with GIN. A second table counts the entries that have each key. A search
-reads the rows that are nearest by the HNSW index, which scans until enough rows pass the filter, and the rows with the
-rarest words of the query. If few entries match the filter, the search compares all of them exactly. The table `indexes`
-stores the version that an index covers. A build or a change becomes visible in one transaction. A process that opened
-an index before a change gets IndexMoved.
+reads the rows whose vectors are nearest to the query's vector, and the rows with the rarest words of the query. The
+scan of the HNSW index continues until enough rows pass the filter. If few entries match the filter, the search compares
+all matching entries exactly. The table `indexes` stores the version that an index covers. A build or a change of an
+index becomes visible in one transaction. Queries of a process that opened the index before the change then raise
+IndexMoved.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ NEAR = 8
 exact."""
 
 LIST, MOST_LIST = 200, 1_000
-"""Minimum and maximum number of candidates that HNSW holds (`hnsw.ef_search`)."""
+"""Minimum and maximum number of candidates that HNSW holds during a search (`hnsw.ef_search`)."""
 
 FEW = 1_024
-"""If at most this many entries match the filter, all of them are proposed."""
+"""If at most this many entries match the filter, all matching entries are proposed."""
 
 SPARSE = 3_000
-"""A search compares all matching entries exactly if matches**2 <= SPARSE * entries: the HNSW index would be slower."""
+"""A search compares all entries that match the filter exactly if the square of their number is at most SPARSE times the
+number of all entries: the HNSW index would then be slower."""
 
 WORK = 2**12
 """Maximum number of entries that are proposed because they have the query's rarest words."""
@@ -136,8 +138,8 @@ class Pgvector:
             if row is None or (row.table, row.last) != (table, index.last):
                 raise IndexMoved
             raw = _raw(db)
-            # Delete the marks of entries that were removed up to `index.version`: they serve only processes that open
-            # the index for an earlier snapshot, which no process does any more.
+            # Delete the rows that mark entries as removed at or before `index.version`. Only a process that opens the
+            # index for an earlier snapshot needs these rows, and no process opens an earlier snapshot any more.
             raw.execute(f'DELETE FROM "{table}" WHERE vector IS NULL AND since <= %s', (index.version,))
             cursor = raw.cursor(binary=True)
             cursor.execute(
@@ -170,7 +172,7 @@ _EXTENSION_SCHEMA = text(
 )
 
 _REMOVED = "SELECT number, -1, %s, 0, '{}', NULL FROM unnest(%s::int4[]) number"
-"""Rows that mark removed entries, with the version of their removal in `since`."""
+"""Query for rows that mark entries as removed. Their column `since` has the version that removed the entries."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +242,9 @@ class PgvectorIndex:
             with self.database.engine.connect() as db:
                 raw = _raw(db)
                 with raw.pipeline():
-                    # The state of the index is read last. If it is unchanged, all queries before it have read the right
-                    # state. Statements are not prepared: the best plan depends on how many rows match the values.
+                    # The state of the index is read last. If the state is unchanged since the index was opened, all
+                    # earlier queries have read the index in this state. Statements are not prepared: the best plan
+                    # depends on how many rows match the values.
                     cursors = [raw.cursor(binary=True) for _ in range(len(queries) + 2)]
                     everything = ((sets, parameters), *queries, (current, (self.space,)))
                     for cursor, (query, values) in zip(cursors, everything, strict=True):
@@ -260,7 +263,7 @@ class PgvectorIndex:
 
 @dataclass(frozen=True)
 class UnchangedPgvectorEntries:
-    """Entries of an index except the `dead` entries, which the context has changed or removed."""
+    """Entries of an index except the `dead` entries, which are changed or removed in the searched context."""
 
     index: PgvectorIndex
     dead: list[int]
@@ -335,8 +338,8 @@ class UnchangedPgvectorEntries:
         return rarest
 
     def _count(self, keys: Sequence[int], most: int) -> int:
-        """Return the number of entries that have all of these keys. `most` is an upper bound of this number. It is
-        returned without counting if it is at most FEW, or if there are fewer than two keys."""
+        """Return the number of entries that have all of these keys. `most` is an upper bound of this number. `most` is
+        returned without counting if `most` is at most FEW, or if `keys` has fewer than two keys."""
         if len(keys) < 2 or most <= FEW:
             return most
         key = tuple(sorted(keys))
@@ -367,7 +370,8 @@ def _raw(db: Connection) -> psycopg.Connection[Any]:
 
 
 def _make(db: Connection, table: str, dims: int) -> None:
-    """Create an empty index table for vectors of `dims` dimensions, and its table of counts."""
+    """Create an empty index table for vectors of `dims` dimensions, and the table that counts the entries of each
+    key."""
     if dims > MOST_DIMS:
         raise StoreError(
             "embedder.unusable",
@@ -389,8 +393,8 @@ def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
     setting = int(db.execute(text("SELECT setting FROM pg_settings WHERE name = 'maintenance_work_mem'")).scalar_one())
     needed = min(entries * (2 * dims + NODE) // 1_024, MOST_BUILD)
     if needed > setting:
-        # A graph that does not fit into memory takes twice as long to build. Parallel workers would need this memory as
-        # shared memory, and containers have little shared memory.
+        # An HNSW graph that does not fit into this memory takes twice as long to build. Parallel workers would need the
+        # memory as shared memory, and containers have little shared memory.
         db.execute(text(f"SET LOCAL maintenance_work_mem = {needed}"))
         db.execute(text("SET LOCAL max_parallel_maintenance_workers = 0"))
     schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
@@ -402,7 +406,8 @@ def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
 
 
 def _add(db: Connection, table: str, since: int, entries: Sequence[Entry], vectors: np.ndarray) -> int:
-    """Add entries with their vectors. Return the total number of words in the entries."""
+    """Add entries with their vectors to an index table, as entries of version `since`. Return the total number of words
+    in the added entries."""
     words = [word_keys(entry.embedded_text) for entry in entries]
     keys = [facets(entry) + own for entry, own in zip(entries, words, strict=True)]
     halves = vectors.astype(">f2")
@@ -416,7 +421,7 @@ def _add(db: Connection, table: str, since: int, entries: Sequence[Entry], vecto
 
 
 def _row(entry: Entry, since: int, length: int, keys: Sequence[int], vector: np.ndarray) -> bytes:
-    """Return a row in the binary format of COPY."""
+    """Return the row of an entry in an index table, in the binary format of COPY."""
     fields = struct.pack(">hiiiqiqii", 6, 4, entry.number, 8, fingerprint(entry), 8, since, 4, length)
     listed = np.empty(len(keys), dtype=KEY)
     listed["size"], listed["key"] = 8, keys
@@ -426,7 +431,8 @@ def _row(entry: Entry, since: int, length: int, keys: Sequence[int], vector: np.
 
 
 def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int) -> None:
-    """Update the counts for the keys of entries that were added (`sign` 1) or removed (-1)."""
+    """Update the table of counts after entries were added (`sign` is 1) or removed (`sign` is -1). `keys` has the keys
+    of each of these entries."""
     having = Postings.count(keys)
     _raw(db).execute(
         f'INSERT INTO "{table}_counts" AS c SELECT * FROM unnest(%s::int8[], %s::int8[]) '
@@ -436,7 +442,7 @@ def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int)
 
 
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
-    """Return the search of the run that owns `vectors`. Its index is stored in the run's database."""
+    """Return the search of the run that owns `vectors`. The search index is stored in the run's database."""
     assert vectors.store is not None
     backend = vectors.store.database.backend
     assert isinstance(backend, PostgresqlBackend)

@@ -1,5 +1,5 @@
-"""Stores the version that each session is shown, for all nodes: the first node that gets a request of a session stores
-the version, and the other nodes read this version."""
+"""Stores, for all nodes, the version that is shown to each session: the first node that gets a request of a session
+stores the version, and the other nodes read this stored version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAIN = 1.0
 """Pause (s) after a timeout or an error, during which the database is not asked for sessions."""
 
 PRUNE = 10_000
-"""Number of claims of a node after which expired sessions are deleted."""
+"""Number of claims after which a node deletes expired sessions."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class _Claim:
     """Version to assign if the session has no version yet, or has the version `dead`."""
 
     dead: int | None
-    """Version that was rolled back, as far as the node knows; None: no version was rolled back."""
+    """Version that was rolled back, as far as the node knows; None if the node knows of no rollback."""
 
     done: Future[int | None]
     """Version of the session; None if the space was deleted."""
 
 
 class PostgresqlSessions:
-    """Version of each session, the same on all nodes. The version expires `lasts` seconds after the last claim for the
-    session.
+    """Assigns a version to each session, the same on all nodes. The version expires `lasts` seconds after the last
+    claim for the session.
 
-    Claims that arrive during a transaction share the next transaction. Commits do not wait for the disk, because a
-    version lost in a crash is simply assigned again.
+    All claims that arrive during a transaction are written in the next transaction. Commits do not wait for the disk: a
+    session whose version is lost in a crash is assigned a version again.
     """
 
     def __init__(self, backend: Backend, lasts: float) -> None:
@@ -70,7 +70,7 @@ class PostgresqlSessions:
             async with asyncio.timeout(late):
                 return await asyncio.wrap_future(claim.done)
         except (TimeoutError, StoreError):
-            # Skip the database for a moment, so that each further claim does not wait for the same timeout.
+            # Do not ask the database for a moment, so that further claims do not each wait until the timeout.
             self._away = time.monotonic() + AGAIN
             return None
 

@@ -1,7 +1,7 @@
 """Store backend `postgresql`: spaces in a PostgreSQL database that several nodes share.
 
-A node locks a space for each change until the commit, so that two nodes never make the same decision. The commit
-announces the change, and the other nodes reload the space.
+A node locks a space from the start of a change until the commit, so that two nodes never change the same space at the
+same time. The commit announces the change, and the other nodes reload the space.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ indexes = Table(
     Column("entries", BigInteger, nullable=False),
     Column("words", BigInteger, nullable=False),  # total number of words in the entries
 )
-"""Table of the search indexes of spaces in the database (see `pgvector`). Indexes can be rebuilt, so this table is not
-part of the store format. It is created with the first index."""
+"""Table of the search indexes that are stored in the database (see `pgvector`), a row for each space with an index.
+Indexes can be rebuilt, so this table is not part of the store format. The table is created with the first index."""
 
 
 class PostgresqlBackend:
@@ -154,13 +154,14 @@ class PostgresqlBackend:
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Hold an advisory lock on a separate connection. The lock ends when the node stops or loses this
-        connection."""
+        """Hold the advisory lock `name` within the block, on a separate connection. The lock also ends when the node
+        stops or loses this connection."""
         number = lock_number(f"{SCHEMA} {name}")
         with ExitStack() as stack:
             with self.server.errors():
                 db = stack.enter_context(retried(self.engine.connect))
-                # A detached connection is closed, not returned to the pool, where it would keep the lock.
+                # A detached connection is closed at the end of the block. Otherwise the connection would return to the
+                # pool, and would keep the lock there.
                 db.detach()
                 db.execute(select(func.pg_advisory_lock(number)))
                 db.commit()
@@ -194,7 +195,7 @@ class PostgresqlBackend:
         drop_index(db, space)
 
     def release(self) -> None:
-        """Do nothing: the server manages its own connections."""
+        """Do nothing: this backend has no cache to free."""
 
     def close(self) -> None:
         """Do nothing: the connections are shared by the whole process and stay open."""
@@ -231,7 +232,7 @@ def _check_index(url: URL, server: DatabaseServer) -> None:
 
 
 class Postgresql:
-    """See `store.backend.StoreKind`."""
+    """Kind of store for the URLs of PostgreSQL databases. See `store.backend.StoreKind`."""
 
     parse = staticmethod(parse_url)
     address = staticmethod(address)

@@ -28,13 +28,13 @@ STARTED, JOINED = 120.0, 20.0
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }  # fmt: skip
-"""Environment variables for Ray: disable its usage statistics, keep the accelerator variables unchanged, and skip all
+"""Environment variables for Ray: disable Ray's usage statistics, keep the accelerator variables unchanged, and skip all
 log lines, because Ray prints the logs of a lost node on the terminal even with `log_to_driver=False`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """A node of the cluster, with the resources that it offers, by name."""
+    """A node of the cluster. `offers` has the amounts of the resources that the node offers, by name."""
 
     id: str
     address: str
@@ -57,7 +57,8 @@ def _own(offered: dict[str, float]) -> dict[str, float]:
 
 
 def check_room(resources: Resources) -> None:
-    """Raise UsageError, with the resources of each node, if no node is large enough for an attempt."""
+    """Raise UsageError if no node is large enough for a worker that needs `resources`. The message lists the resources
+    of each node."""
     demand, alive = resources.demand, nodes()
     offered = {name for node in alive for name in node.offers}
     if unknown := sorted(resources.other.keys() - offered):
@@ -79,9 +80,10 @@ def check_room(resources: Resources) -> None:
 async def joined(address: str | None) -> AsyncIterator[None]:
     """Connect this process to a cluster for the duration of the block.
 
-    `address` is HOST:PORT of the cluster's head, or "auto" for a cluster on this machine. None: the cluster in
-    RAY_ADDRESS; without that variable, Ray is started on this machine and stopped after the block. If the caller has
-    already connected Ray, that connection is used and stays open.
+    `address` is HOST:PORT of the cluster's head, or "auto" for a cluster on this machine. If `address` is None, the
+    environment variable RAY_ADDRESS names the cluster; without that variable, Ray is started on this machine and
+    stopped after the block. If the caller has already connected this process to Ray, the caller's connection is used
+    and stays open.
 
     Raises UsageError within seconds if Ray is not installed, if no cluster answers, or if the caller's connection is to
     another cluster.
@@ -106,7 +108,7 @@ async def joined(address: str | None) -> AsyncIterator[None]:
             await _check_answers(address)
         modules = [path for folder in own_folders() for path in modules_in(folder)]
         options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2]), *modules]}
-    # Ray's warnings concern settings that practicum chose on purpose.
+    # Hide Ray's warnings: they concern settings that practicum chose on purpose.
     logging.getLogger("ray").setLevel(logging.ERROR)
     connection, seconds = _Connection(address, options), STARTED if address == "local" else JOINED
     try:
@@ -130,13 +132,15 @@ async def joined(address: str | None) -> AsyncIterator[None]:
 
 
 async def _check_answers(address: str) -> tuple[str, int]:
-    """Return the IP address and the port of an address. Raise UsageError if nothing listens there."""
+    """Return the IP address and the port of `address`. Raise UsageError if `address` is invalid, or if no server
+    answers there."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise UsageError(
             "cluster.unreachable",
-            f"`ray_address={address}` is not the address of a cluster: use HOST:PORT of its head (default port: 6379), "
-            "or auto. For a ray://... cluster, start the run inside it: ray job submit -- practicum learn ...",
+            f"`ray_address={address}` is not the address of a cluster: use HOST:PORT of the cluster's head (default "
+            "port: 6379), or auto. For a ray://... cluster, start the run on the cluster: ray job submit -- practicum "
+            "learn ...",
         )
     try:
         async with asyncio.timeout(ANSWERS):
@@ -152,7 +156,7 @@ async def _check_answers(address: str) -> tuple[str, int]:
 
 
 async def _check_connected(address: str) -> None:
-    """Raise UsageError if this process is connected to a different cluster."""
+    """Raise UsageError if the cluster that this process is connected to is not the cluster at `address`."""
     import ray
 
     connected = ray.get_runtime_context().gcs_address
@@ -171,7 +175,7 @@ async def _check_connected(address: str) -> None:
 
 class _Connection:
     """Connection to Ray, made in a thread that runs until `leave`, because the processes that Ray starts end with the
-    thread that started them. The thread is a daemon: this process does not wait for it at exit."""
+    thread that called `ray.init`. The thread is a daemon: this process does not wait for the thread at exit."""
 
     def __init__(self, address: str, options: dict[str, Any]) -> None:
         self._address, self._options, self._leave = address, options, threading.Event()

@@ -10,8 +10,8 @@ from practicum.core.types import Profile, Task, Trace
 from practicum.core.views import View
 
 Kind = Literal["reply", "mended", "give_up", "text", "observed", "recall", "decided", "approve", "embed"]
-"""Kind of a request from an attempt to the run. `observed` reports the result of an action, and `decided` the result of
-a decision. `recall` asks for a decision that was reported before."""
+"""Kind of a request from an attempt to the run. `observed` reports the result of an action, and `decided` reports the
+result of a decision. `recall` asks for the result of a decision that was reported before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Job:
 
     view: View | None = None
     trace: Trace | None = None
-    """Trace to score. None: the job is an attempt, not a scoring."""
+    """Trace to score; None if the job is an attempt."""
 
     redacted: Mapping[str, str] = field(default_factory=dict)
-    """Original values of the placeholders in the task, for tools that need them."""
+    """Original values of the placeholders in the task, for tools that need the original values."""
 
     approves: bool = False
-    """Whether a held tool call can be sent to the run for approval."""
+    """Whether a tool call that the guard holds can be sent to the run for approval."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Local models on the nodes of a cluster: one actor per GPU, or one actor per node if the cluster has no GPUs.
 
 Each actor runs its own llama.cpp server, as a local model does on this machine. A call goes to the actor that has the
-prefix of its prompt cached, while that actor has free slots (`models.spread`). Ray restarts an actor that ends; until
-this actor runs again, the other actors answer all calls.
+prefix of the call's prompt cached, if that actor has free slots (`models.spread`). Ray restarts an actor that ends;
+until this actor runs again, the other actors answer all calls.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ RESTARTS = 10
 def hosted(name: str, settings: ClientSettings) -> Client:
     """Return a client of a local model on the cluster that this process has joined.
 
-    The model's file must exist on each node, or be downloadable. Raises ModelError with the address of the node if a
-    node cannot use the model.
+    The model's file must exist on each node, or each node must be able to download it. Raises ModelError, with the
+    address of the node, if a node cannot use the model.
     """
     import ray
 
@@ -60,7 +60,8 @@ def _places() -> Iterator[tuple[str, Any]]:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     gpus = {node["NodeID"]: int(node["Resources"].get("GPU", 0)) for node in nodes}
     for node in nodes:
-        # An actor reserves no CPU, so that it never waits for the attempts that call it.
+        # An actor reserves no CPU. Otherwise the actor could wait for a CPU that is used by attempts, which in turn
+        # wait for the actor.
         options: dict[str, Any] = {
             "num_cpus": 0, "num_gpus": 1 if any(gpus.values()) else 0, "max_restarts": RESTARTS,
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
@@ -94,8 +95,8 @@ def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) 
 
 
 class Host:
-    """Actor that loads the model at its first call, and at its first call after a restart. Errors are returned, not
-    raised, because Ray would wrap them in a traceback."""
+    """Actor that loads the model at the actor's first call, and at the first call after a restart of the actor. Errors
+    are returned, not raised, because Ray would wrap a raised error in a traceback."""
 
     def __init__(self, name: str, settings: ClientSettings) -> None:
         self._name = name
@@ -146,7 +147,7 @@ class HostedClient:
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         """Send the call to the actor, and retry after a temporary failure or the loss of the actor. Raise ProviderError
-        if all tries fail. Raise an error at once if a retry cannot help."""
+        if all tries fail. Raise an error without a retry if a retry cannot help."""
         tries = 0
         while True:
             tries += 1

@@ -1,7 +1,7 @@
 """Pickling of the user's objects for the workers, and lookup of the user's modules.
 
-An object that is defined in a script is sent by value. Any other object is sent as the name of its module. The file of
-the module is sent too, with the other modules in the same folder.
+An object that is defined in a script is sent by value. Any other object is sent by reference: as its name and the name
+of its module. If the module is the user's, the module's file is sent too, with the other modules in the same folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ DEEPEST = 8
 
 
 def pickled(value: object, name: str) -> bytes:
-    """Pickle an object. Raise UsageError, with the path of the failing part, if it cannot be pickled."""
+    """Pickle an object. Raise UsageError if the object cannot be pickled. The message has the path of the part that
+    fails. `name` is the name of the object in this path."""
     from ray import cloudpickle
 
     try:
@@ -38,7 +39,7 @@ def pickled(value: object, name: str) -> bytes:
 
 
 def _culprit(value: object, name: str, error: Exception, deepest: int) -> tuple[str, str]:
-    """Return the path of the innermost part of an object that cannot be pickled, and the reason for the failure."""
+    """Return the path of the innermost part that cannot be pickled in an object, and the reason for the failure."""
     from ray import cloudpickle
 
     for path, part in _parts(value, name) if deepest else ():

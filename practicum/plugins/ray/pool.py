@@ -1,8 +1,9 @@
 """Pool of worker processes on the nodes of a cluster, each with several concurrent attempts.
 
 A worker is an async Ray actor, not a Ray task, so that many attempts that wait for a model or a server share one
-process. A call to the actor resumes a waiting attempt. Ray chooses the node of a worker; an attempt goes to the worker
-with the fewest attempts. A lost worker is replaced, and its attempts are repeated on other workers.
+process. The run resumes a waiting attempt by a call to the actor. Ray chooses the node of a worker; an attempt goes to
+the worker with the fewest attempts. A lost worker is replaced, and the attempts on the lost worker are repeated on
+other workers.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from practicum.plugins.ray.pickling import own_paths
 from practicum.plugins.ray.shell import Shell
 
 CRASHES = 3
-"""Number of worker crashes during an attempt after which the attempt fails, because it may cause the crashes. The loss
-of a whole node does not count."""
+"""Number of worker crashes during an attempt after which the attempt fails, because the attempt may cause the crashes.
+The loss of a whole node does not count as a crash."""
 
 IDLE = 30.0
 """Time (s) without an attempt after which a worker is returned to the cluster."""
 
 LOOK = 0.5
-"""Interval (s) at which the pool checks whether the budget of a run still allows its attempts to wait for a worker."""
+"""Interval (s) at which the pool checks whether the budget of a run still allows the run's attempts to wait for a
+worker."""
 
 LONG = 5.0
 """Time (s) without any worker after which the pool warns that the cluster is full."""
@@ -57,7 +59,7 @@ class Cargo:
 
 @dataclass(eq=False)
 class Worker:
-    """Worker process: its Ray actor, its node, and its number of attempts."""
+    """Worker process: its Ray actor, its node, and the number of attempts in progress on it (`jobs`)."""
 
     actor: Any
     node: str = ""
@@ -79,7 +81,7 @@ class Pool:
 
         cloudpickle.register_pickle_by_value(shell)
         demand = dict(resources.demand)
-        # Ray must not restart or retry: only this process has the answers that a repeated attempt needs.
+        # Ray must not restart workers or retry calls: only this process has the answers that a repeated attempt needs.
         options: dict[str, Any] = {
             "num_cpus": demand.pop("CPU"), "num_gpus": demand.pop("GPU", 0), "max_restarts": 0, "max_task_retries": 0,
             "max_concurrency": 2 * resources.at_once + OVERHEAD,
@@ -116,8 +118,8 @@ class Pool:
             self._listeners.remove(listener)
 
     async def cargo(self, name: str, data: bytes) -> Cargo:
-        """Return the cargo of a pickled agent or scorer. The first call checks and stores the cargo. Raises UsageError
-        if a node cannot load it."""
+        """Return the cargo of a pickled agent or scorer. The first call for the same `data` checks and stores the
+        cargo. Raises UsageError if a node cannot load the cargo."""
         import ray
 
         key = sha256(data).hexdigest()
@@ -129,7 +131,7 @@ class Pool:
 
     async def _check(self, cargo: Cargo) -> None:
         """Load the cargo once on every node that is large enough for a worker. Raise UsageError, with the address of
-        the node and the reason, if a node cannot load it."""
+        the node and the reason, if a node cannot load the cargo."""
         from ray.exceptions import RayActorError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -154,8 +156,8 @@ class Pool:
             except TimeoutError:
                 raise UsageError(
                     "cluster.worker_failed",
-                    f"the node {node.address} did not start a worker within {CHECKED:g} s: check its logs, or remove "
-                    "the node from the cluster",
+                    f"the node {node.address} did not start a worker within {CHECKED:g} s: check the node's logs, or "
+                    "remove the node from the cluster",
                 ) from None
             finally:
                 self._kill(worker)
@@ -166,9 +168,9 @@ class Pool:
         self, cargo: Cargo, job: Job, answer: Callable[[RayRequest], Awaitable[RayAnswer]], check: Callable[[], None],
         moved: Callable[[str, int], None],
     ) -> Any:  # fmt: skip
-        """Run a job on a worker and return its result. `answer` answers the requests of the job. `check` is called
-        while the job waits for a worker, and raises an error to end the wait. `moved` is called with the node, and with
-        1 when the job starts there or -1 when the job ends there.
+        """Run a job on a worker and return the job's result. `answer` answers the requests of the job. `check` is
+        called while the job waits for a worker, and raises an error to end the wait. `moved` is called with the node,
+        and with 1 when the job starts on this node or -1 when the job ends on this node.
 
         Raises the error of the job, and AgentError if the worker crashes CRASHES times.
         """
@@ -188,7 +190,7 @@ class Pool:
                 if first:
                     event = "a worker process ended on" if alive else "the cluster lost the node"
                     reason = _brief(error, 120)
-                    self._warn(f"{event} {worker.address}: the attempts on it are repeated elsewhere ({reason})")
+                    self._warn(f"{event} {worker.address}: the worker's attempts are repeated elsewhere ({reason})")
                 if crashes == CRASHES:
                     raise AgentError(
                         "agent.failed",
@@ -212,7 +214,7 @@ class Pool:
     async def _run_on(
         self, worker: Worker, cargo: Cargo, data: bytes, answer: Callable[[RayRequest], Awaitable[RayAnswer]]
     ) -> Any:
-        """Run a job on this worker."""
+        """Run a job on this worker and return the job's result."""
         if cargo.key not in worker.loaded:
             worker.loaded[cargo.key] = asyncio.create_task(self._load(worker, cargo))
         await asyncio.shield(worker.loaded[cargo.key])
@@ -251,7 +253,7 @@ class Pool:
     # ---- assignment of attempts to workers
 
     async def _lend(self, check: Callable[[], None]) -> Worker:
-        """Wait for a free worker and return the worker with the fewest attempts."""
+        """Return the worker with the fewest attempts. If no worker has a free slot, wait until a worker has one."""
         worker = min((w for w in self._workers if w.jobs < self.at_once), key=lambda w: w.jobs, default=None)
         if worker is None:
             turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -323,7 +325,8 @@ class Pool:
                 turn.set_exception(error)
 
     async def _look(self) -> None:
-        """While attempts wait, fail the attempts whose check raises, and warn once if no worker becomes available."""
+        """While attempts wait for a worker, fail the attempts whose check raises, and warn once if no worker
+        starts."""
         began, warned = time.monotonic(), False
         while self._waiting:
             await asyncio.sleep(LOOK)

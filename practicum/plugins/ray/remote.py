@@ -1,8 +1,8 @@
 """Agent and scorer that run on a cluster. A run uses them like a local agent and scorer.
 
-The run keeps the method, the journal, the budget and every model call. It sends the task and the view to a worker, and
-answers the requests of the attempt at the same places as for a local agent. So the journal is the same for any number
-of workers, and a resume may use a different number.
+The method, the journal, the budget and all model calls stay in the process of the run. The run sends the task and the
+view to a worker, and answers the requests of the attempt at the same places as for a local agent. So the journal is the
+same for any number of workers, and a resume may use a different number of workers.
 
 Agents that make only one model call, and agents with a server as their environment, have no work that a worker could
 do, so they stay local.
@@ -31,9 +31,9 @@ from practicum.plugins.ray.pool import Cargo, Pool
 
 @asynccontextmanager
 async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str) -> AsyncIterator[None]:
-    """Run the agent and the scorer of a run on the pool within the block, if they have work that can move to a worker.
-    The names are used in messages. Raises UsageError if the agent or the scorer cannot be pickled, or cannot be loaded
-    on a node."""
+    """Run the agent and the scorer of a run on the pool within the block, each only if it has work that can move to a
+    worker. Messages contain `agent_name` and `scorer_name`. Raises UsageError if the agent or the scorer cannot be
+    pickled, or cannot be loaded on a node."""
     agent, scorer = state.agent, state.scorer
     if agent.moves:
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
@@ -104,8 +104,8 @@ def _job(run: Run, task: Task, **fields: Any) -> Job:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """The run's side of the exchange with an attempt. If the attempt is repeated on another worker, it gets the same
-    answers again."""
+    """The run's side of the exchange with an attempt. If the attempt is repeated on another worker, the repeated
+    attempt gets the same answers."""
 
     run: Run
     approve: Approve | None
@@ -145,8 +145,8 @@ class _Exchange:
                     return decided.value
                 if at.recall(request.name) is None:
                     return None
-                # The journal has the decision from before a resume. Open the place of the decision, and store its value
-                # here for a repetition of the attempt.
+                # The decision was made before a resume, so the journal has its result. Open the place of the decision,
+                # and store the result in `answered`, in case the attempt is repeated.
                 value = await at.once(request.name, _returning(None))
                 self.answered["decided", request.at, request.name] = RayAnswer(value)
                 return value

@@ -1,5 +1,5 @@
-"""Entry point of a worker process that Ray starts. The code of this module is pickled by value, so that it can report
-missing modules even if practicum itself cannot be imported on the worker."""
+"""Entry point of a worker process that Ray starts. This module is pickled by value, so that its code can report missing
+modules even if practicum itself cannot be imported on the worker."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 
 class Shell:
-    """Ray actor that runs several jobs concurrently. All arguments and results are pickled bytes. A missing module is
-    returned as the name of the module and the error."""
+    """Ray actor that runs several jobs concurrently. Jobs, requests, answers and outcomes are passed as pickled
+    bytes."""
 
     def __init__(self, paths: list[str]) -> None:
         import os
         import sys
 
-        # Add the driver's folders that exist on this machine, after the worker's own paths.
+        # `paths` has the folders of the run's process. Add the folders that exist on this machine, after the worker's
+        # own paths.
         sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
     async def ready(self) -> tuple[str, str]:
@@ -24,7 +25,8 @@ class Shell:
         return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
     async def load(self, cargo: str, refs: list[Any], threads: int) -> tuple[str, str] | None:
-        """Load the agent or the scorer of the jobs. Return None, or the name of a missing module and the error."""
+        """Load the agent or the scorer of the jobs. Return None; if a module is missing, return the name of the module
+        and the error."""
         try:
             from practicum.plugins.ray import worker
         except ImportError as error:
@@ -33,14 +35,14 @@ class Shell:
         return missing
 
     async def begin(self, key: str, cargo: str, job: bytes) -> bytes:
-        """Start a job. Return its first request, or its outcome."""
+        """Start a job. Return the job's first request, or the job's outcome."""
         from practicum.plugins.ray import worker
 
         message: bytes = await worker.begin(key, cargo, job)
         return message
 
     async def answer(self, key: str, answer: bytes) -> bytes:
-        """Resume a job with the answer to its request. Return its next request, or its outcome."""
+        """Resume a job with the answer to the job's request. Return the job's next request, or the job's outcome."""
         from practicum.plugins.ray import worker
 
         message: bytes = await worker.answer(key, answer)

@@ -132,7 +132,7 @@ class WorkerRun:
         return with_values(value, self.exchange.redacted) if self.exchange.redacted else value
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        # This semaphore never blocks: a request of a worker is sent to the run, and waits for a slot there.
+        # This semaphore never blocks: a worker sends its requests to the run, and each request waits there for a slot.
         return asyncio.Semaphore(1)
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -141,7 +141,7 @@ class WorkerRun:
         return vectors
 
     async def approve(self, call: GuardedCall) -> bool:
-        """Return whether the user approves a held tool call."""
+        """Return whether the user approves a tool call that the guard holds."""
         return bool(await self._ask("approve", "approval", call, opens=False))
 
 
@@ -150,7 +150,8 @@ _exchanges: dict[str, _JobExchange] = {}
 
 
 async def load(cargo: str, refs: Sequence[Any], threads: int) -> tuple[str, str] | None:
-    """Load an agent or a scorer under the key `cargo`. Return None, or the name of a missing module and the error.
+    """Load an agent or a scorer under the key `cargo`. Return None; if a module is missing, return the name of the
+    module and the error.
 
     `threads` is the number of blocking functions that may run concurrently.
     """
@@ -165,7 +166,7 @@ async def load(cargo: str, refs: Sequence[Any], threads: int) -> tuple[str, str]
 
 
 async def begin(key: str, cargo: str, data: bytes) -> bytes:
-    """Start a job. Return its first request, or its outcome."""
+    """Start a job. Return the job's first request, or the job's outcome."""
     job: Job = pickle.loads(data)
     exchange = _exchanges[key] = _JobExchange(job, redacted=dict(job.redacted))
     exchange.task = asyncio.create_task(_outcome(_work(_loaded[cargo], job, WorkerRun(exchange))))
@@ -173,7 +174,7 @@ async def begin(key: str, cargo: str, data: bytes) -> bytes:
 
 
 async def answer(key: str, data: bytes) -> bytes:
-    """Resume a job with an answer. Return its next request, or its outcome."""
+    """Resume a job with the answer to the job's request. Return the job's next request, or the job's outcome."""
     exchange = _exchanges[key]
     exchange.answered.set_result(pickle.loads(data))
     return await _next_message(key, exchange)

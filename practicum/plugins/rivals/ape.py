@@ -21,18 +21,18 @@ from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, de
 
 class Settings(BeamSettings):
     steps: int = Field(default=1, ge=1)
-    """Number of steps: the first infers instructions, each further step paraphrases the best."""
+    """Number of steps. The first step infers instructions; each later step paraphrases the best instructions."""
     candidates: int = Field(default=50, ge=1)
     """Number of new candidates per step, each written by a separate call (paper: 50)."""
     demos: int = Field(default=5, ge=1)
     """Number of cases (tasks with right answers, or attempts) that an instruction is inferred from; drawn again for
     each candidate (paper: 5)."""
     beam: int = Field(default=4, ge=1)
-    """Number of best candidates that are kept after each step. The next step paraphrases them."""
+    """Number of best candidates that are kept after each step. The next step paraphrases these candidates."""
 
 
 def method(s: Settings) -> Method:
-    """Infer instructions from cases, then paraphrase the best."""
+    """Infer instructions from cases, then paraphrase the best instructions."""
 
     def guesses_or_variants(
         candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random

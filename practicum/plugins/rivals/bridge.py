@@ -1,8 +1,9 @@
-"""Adapter for searches with the blocking loop of another package (`gepa`, `dspy`).
+"""Adapter for methods whose search is a blocking loop in another package (`gepa`, `dspy`).
 
-The package runs in a thread and requests coroutines. The coroutines run in the event loop one at a time, in the order
-of the requests. So places, journal and budget stay in one thread, and a resume works from the journal if the package is
-deterministic. Output of the package is dropped, because standard output belongs to the command.
+The package runs in a separate thread and requests coroutines. The coroutines run in the event loop one at a time, in
+the order of the requests. So places, journal and budget are used in one thread only, and a resume works from the
+journal if the package is deterministic. Output of the package is dropped, because standard output belongs to the
+command.
 """
 
 from __future__ import annotations
@@ -25,22 +26,24 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
 
 AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
-"""Function that the package's thread calls. It runs a coroutine function in the event loop and returns the result."""
+"""Function that the package's thread calls to run a coroutine function in the event loop. Returns the coroutine's
+result."""
 
 _Request = tuple[Callable[[], Awaitable[Any]], Future[Any]]
 
 
 class Abandoned(BaseException):
-    """Raised in the thread when the search has ended. It does not derive from Exception, because a package might catch
-    an Exception and continue."""
+    """Raised in the package's thread if the run stops the search early. Does not derive from Exception, because a
+    package might catch an Exception and continue."""
 
 
 @asynccontextmanager
 async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIterator[Any]]:
     """Run `work(ask)` in a thread, and yield an iterator over the results of the requested coroutines.
 
-    The thread receives a result when the iteration continues. If `work` raised an error, the iteration raises this
-    error at its end. After the `async with` block, the thread ends at its next request.
+    The thread receives a result when the caller requests the next result from the iterator. If `work` raised an error,
+    the iterator raises this error after the last result. At the end of the `async with` block, a thread that still runs
+    is stopped at the thread's next request.
     """
     loop = asyncio.get_running_loop()
     requests: asyncio.Queue[_Request | None] = asyncio.Queue()
@@ -120,8 +123,8 @@ class _Mute:
 
 @dataclass(eq=False)
 class PackageSearch(ABC):
-    """Schedule with the iterations of a package as its steps. `optimize` runs the package in a thread and requests
-    coroutines, which run in the event loop. A step ends when a coroutine returns a StepReport."""
+    """Schedule in which each step is an iteration of a package. `optimize` runs the package in a thread and requests
+    coroutines, which run in the event loop. A step ends when a requested coroutine returns a StepReport."""
 
     method: Method
     tasks: Sequence[Task]
@@ -154,15 +157,15 @@ class PackageSearch(ABC):
 
     async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Attempt]:
         """Return attempts for the comparison of candidates. If a judge gives the feedback, make ordinary attempts at
-        the place `name`. Otherwise make evaluations: they call no judge, and a run evaluates each context on a task
-        only once."""
+        the place `name`. Otherwise make evaluations: an evaluation calls no judge, and a run evaluates each context on
+        a task only once."""
         if self.run.judged:
             return await once(self.method.act)(Batch(tuple(tasks)), context, self.at.at(name))
         split = "compared" if self.validation is None else "val"
         return await self.at.evaluate(self.method.act, split, tasks, context)
 
     def report(self, delta: Delta, arm: str | None, data: dict[str, Any], val: float | None) -> StepReport:
-        """Apply the delta and return the report of the step."""
+        """Apply the delta to the context and return the report of the step."""
         outcome = self.context.apply(delta)
         self.context = outcome.context
         return StepReport(

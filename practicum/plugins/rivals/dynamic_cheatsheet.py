@@ -38,7 +38,7 @@ SHEET = "cheatsheet"
 """Section of the single entry that holds the sheet."""
 
 CASES = "cases"
-"""Section of the attempts that a sheet for a task is written from."""
+"""Section of the stored attempts, from which the sheet for a similar task is written."""
 
 
 class Settings(Batched, RetrievalSettings):
@@ -46,13 +46,13 @@ class Settings(Batched, RetrievalSettings):
     """cumulative: rewrite the sheet after each step; synthesis: write a sheet before each task, from attempts at
     similar tasks."""
     k: int = Field(default=3, ge=1)
-    """synthesis: number of attempts at similar tasks that a sheet is written from."""
+    """synthesis: number of attempts at similar tasks from which a sheet is written."""
 
     CLASHES: ClassVar = (needs("k", form="synthesis"),)
 
 
 def method(s: Settings) -> Method:
-    """Attempt tasks with the sheet and then rewrite it, or rewrite it for each task and then attempt the task."""
+    """Attempt tasks with the sheet and then rewrite the sheet, or write a sheet for each task before the attempt."""
     whole = s.form == "cumulative"
     synthesis = Synthesis(s.k)
     act = answer(full_view) if whole else synthesis.act
@@ -80,9 +80,9 @@ class Sheet(Output):
 
 
 async def attempts_as_lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return each attempt unchanged as a lesson: the writer of the sheet judges it, as in the paper. If a sheet was
-    written for the task, the data of the lesson has the sheet, and the lesson has the sources of the entries that the
-    sheet used."""
+    """Return each attempt unchanged as a lesson: as in the paper, the model that writes the sheet judges the attempt.
+    If a sheet was written for the task, the data of the lesson has the sheet, and the lesson has the sources of the
+    entries that the sheet was written from."""
     lessons = []
     for attempt in attempts:
         if not attempt.trace.lost:
@@ -94,8 +94,8 @@ async def attempts_as_lessons(attempts: Sequence[Attempt], context: Context, run
 
 
 async def rewrite(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Rewrite the sheet after each step from the old sheet and the new attempts. If the call fails, which is counted,
-    the sheet is unchanged."""
+    """Rewrite the sheet after a step, from the old sheet and the attempts of the step. A failed call is counted and
+    leaves the sheet unchanged."""
     old = sheet(context)
     attempts = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
     text = await _written(WRITER, old, attempts, run) if lessons else ""
@@ -114,7 +114,8 @@ class Synthesis:
         return view
 
     async def act(self, task: Task, context: Context, run: Run) -> Attempt:
-        """Attempt the task with its sheet. The data of the trace has the sheet written for this task, or ""."""
+        """Attempt the task with the sheet for this task. The data of the trace has the sheet that was written for this
+        task; "" if none was written."""
         view, text = await self._written(context, task, run)
 
         async def shown(context: Context, task: Task, run: Run) -> View:
@@ -137,8 +138,8 @@ class Synthesis:
 
 
 async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Store every attempt with the input of its task as the key, and the sheet that was written last. The next sheets
-    are written from this sheet."""
+    """Store every attempt, with the input of the attempt's task as the key. Also store the sheet that was written last:
+    the next sheets are written from it."""
     cases = (Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons)
     written = [x for x in lessons if x.data["sheet"]][-1:]
     return Delta((*cases, *(e for x in written for e in _next_sheet(sheet(context), x.data["sheet"], [x]))))

@@ -1,5 +1,5 @@
 """ERM, Exemplar-guided Reflection with Memory: a model solves typical failures before it criticises an instruction;
-helpful criticisms and solved failures are remembered, the others are deleted (Yan et al., 2025, section 3).
+helpful criticisms and helpful solved failures are remembered, unhelpful ones are deleted (Yan et al., 2025, section 3).
 
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -45,14 +45,15 @@ EXEMPLARS = "exemplars"
 """Section of exemplars: tasks with their right answers that are shown to the agent."""
 
 SHARPNESS = 10.0
-"""Inverse of the temperature of the softmax over priorities: larger values draw helpful criticisms more often."""
+"""Inverse of the temperature of the softmax over the priorities of memories: with a larger value, helpful criticisms
+are drawn more often."""
 
 NEAR = 4
-"""The number of retrieved exemplars is NEAR times the number to show. The exemplars with the highest product of
-similarity and priority are shown."""
+"""The number of retrieved exemplars is NEAR times the number of exemplars to show. Of the retrieved exemplars, those
+with the highest product of similarity and priority are shown."""
 
 MARGIN = 2
-"""A memory is deleted when its harmful votes exceed its helpful votes by this number."""
+"""A memory (a stored criticism or exemplar) is deleted when it has MARGIN more harmful votes than helpful votes."""
 
 
 class Settings(SearchSettings, RetrievalSettings):
@@ -69,10 +70,10 @@ class Settings(SearchSettings, RetrievalSettings):
     feedback: int = Field(default=4, ge=1)
     """Maximum number of criticisms per reflection; a new instruction is written for each criticism."""
     recalled: int = Field(default=2, ge=0)
-    """Number of remembered criticisms for which edits of an instruction are written, in addition to edits for new
-    criticisms; 0: none."""
+    """Number of remembered criticisms for which an edit of an instruction is written, in addition to the edits for new
+    criticisms; 0: no remembered criticisms."""
     k: int = Field(default=5, ge=0)
-    """Number of exemplars that are shown to the agent (paper: 5); 0: none."""
+    """Number of exemplars that are shown to the agent (paper: 5); 0: no exemplars."""
 
 
 def method(s: Settings) -> Method:
@@ -90,7 +91,7 @@ def method(s: Settings) -> Method:
         update=remembering(expanded(0, s.feedback + s.recalled, s.warmth), s.recalled),
         accept=judging_feedback(select(s.beam)),
         roles=("curator", "reflector"),
-        costs="attempts at the batch with each instruction, one reflection on its failures, an edit for each criticism",
+        costs="attempts at the batch and one reflection on failures for each instruction, an edit for each criticism",
     )
 
 
@@ -112,14 +113,14 @@ class Reflected(Output):
 
 
 def priority(entry: Entry) -> float:
-    """Return the priority of a memory, in (0, 1): the smoothed share of helpful votes among its votes; 0.5 if it has no
-    votes."""
+    """Return the priority of a memory, in (0, 1): the smoothed share of helpful votes among all votes on the memory;
+    0.5 without votes."""
     return (entry.helpful + 1) / (entry.helpful + entry.harmful + 2)
 
 
 def by_exemplars(most: int) -> Critic:
-    """Return a critic that solves typical failures and then criticises the instruction. It returns a lesson for each of
-    up to `most` criticisms. Solved failures are dropped unless their answer equals the task's target."""
+    """Return a critic that solves typical failures and then criticises the instruction. The critic returns a lesson for
+    each of up to `most` criticisms. A solved failure is dropped unless its answer equals the task's target."""
 
     async def criticised(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
         errors = "\n\n".join(f"Case {n}\n{evidence(r)}" for n, r in enumerate(group, 1))
@@ -145,8 +146,8 @@ def by_exemplars(most: int) -> Critic:
 
 
 def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
-    """Return a reflect seam that runs `reflect` and then votes on the exemplars that each attempt was shown: helpful if
-    the attempt succeeded, else harmful."""
+    """Return a reflect seam that runs `reflect` and then votes on the exemplars that were shown to each attempt:
+    helpful if the attempt succeeded, harmful if the attempt failed."""
 
     async def reflected(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons = await reflect(attempts, context, run)
@@ -163,7 +164,7 @@ def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
 def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
     """Return an update seam that runs `update` on new and remembered criticisms. For each criticised instruction, up to
     `recalled` remembered criticisms are drawn by a softmax over priorities. New criticisms and exemplars are added.
-    Memories with too many harmful votes are deleted."""
+    Memories with too many harmful votes (MARGIN) are deleted."""
 
     async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         fresh = [x for x in lessons if x.text]
@@ -194,9 +195,9 @@ def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
 
 
 def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
-    """Return an accept seam that runs `accept` and then votes on every stored criticism that instructions were written
-    from: helpful if one of the instructions written from it was kept, else harmful. A new criticism is stored only if
-    it was helpful and no similar criticism is stored already."""
+    """Return an accept seam that runs `accept` and then votes on every stored criticism for which an instruction was
+    written in this step: helpful if an instruction written for the criticism was kept, else harmful. A new criticism is
+    stored only if an instruction written for it was kept and no similar criticism is stored already."""
 
     async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         accepted_delta = await accept(context, delta, attempts, run)
@@ -220,8 +221,8 @@ def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
 
 
 def with_exemplars(k: int) -> ShowSeam:
-    """Return a show seam: the best instruction and, as earlier turns, the `k` exemplars with the highest product of
-    similarity and priority, the best last. A task is never its own exemplar."""
+    """Return a show seam that shows the best instruction and, as earlier turns, the `k` exemplars with the highest
+    product of similarity to the task and priority, the best last. A task is never its own exemplar."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         view = await best_instruction(context, task, run)

@@ -1,5 +1,5 @@
-"""EvoMAC: a team that changes during the task; the result of the team is checked, faults are traced back to members,
-and members are revised, added or removed (Hu et al., 2025, section 3: textual backpropagation).
+"""EvoMAC: a team that changes during the task; the team's result is checked, faults of the result are traced back to
+members, and members are revised, added or removed (Hu et al., 2025, section 3: textual backpropagation).
 
 Does not learn across tasks: a baseline for MAEL (table 1 of the MAEL paper). docs/learn/methods/reproductions.md lists
 the differences from the paper.

@@ -20,7 +20,7 @@ from practicum.plugins.rivals.examples import example
 from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, propose, roulette, search
 
 DEMOS = 5
-"""Number of cases that an instruction of the first generation is inferred from."""
+"""Number of cases from which an instruction of the first generation is inferred."""
 
 
 class Settings(BeamSettings):
@@ -33,7 +33,7 @@ class Settings(BeamSettings):
 
 
 def method(s: Settings) -> Method:
-    """Cross pairs of instructions, mutate the result, select the best."""
+    """Cross pairs of instructions, mutate the results, keep the best instructions."""
 
     def generation(
         candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random

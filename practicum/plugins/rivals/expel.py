@@ -41,10 +41,11 @@ FIRST_VOTES = 2
 """Number of votes of a new insight."""
 
 DOUBTED = 3
-"""Number of votes that a doubt removes from an insight while the list is full (as in the authors' code)."""
+"""Number of votes that a doubt removes from an insight while the list of insights is full, as in the authors' code.
+Otherwise a doubt removes one vote."""
 
 PAIR = "pair"
-"""Key in the data of a lesson. It marks lessons that show failures and a success at the same task."""
+"""Key in the data of a lesson. The key marks a lesson that shows failures and a success at the same task."""
 
 
 class Settings(Batched, RetrievalSettings):
@@ -55,7 +56,8 @@ class Settings(Batched, RetrievalSettings):
     together: int = Field(default=8, ge=1)
     """Number of successes at different tasks that one call compares (paper: 8)."""
     insights: int = Field(default=20, ge=1)
-    """Number of insights at which the list is full: a doubt then removes more votes (authors' code: 20)."""
+    """Number of insights at which the list of insights is full: a doubt then removes more votes from an insight
+    (authors' code: 20)."""
     k: int = Field(default=2, ge=1)
     """Number of most similar solved tasks that are shown (paper: 2 to 6)."""
 
@@ -80,7 +82,7 @@ def method(s: Settings) -> Method:
 
 
 def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
-    """Return an update seam that calls two update seams with the same lessons and joins their edits."""
+    """Return an update seam that calls `first` and `second` with the same lessons and returns the edits of both."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return await first(lessons, context, run) + await second(lessons, context, run)
@@ -89,9 +91,9 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
 
 
 async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return one or two lessons for each solved task. If tries at the task failed, the first lesson shows the failed
-    tries and the successful try. The last lesson shows only the successful try, and has the answer of this try.
-    Unsolved tasks give no lessons."""
+    """Return lessons for each solved task. If tries at the task failed, one lesson shows the failed tries and the first
+    successful try. For every solved task, another lesson shows only the successful try, and has the answer of this
+    try. Unsolved tasks give no lessons."""
     lessons = []
     for attempt in map(without_target, attempts):
         tries = [attempt, *_retries(attempt)]
@@ -132,7 +134,7 @@ class Operations(Output):
 class VotedInsights:
     """Update seam that edits insights from the attempts of a step: a call for each task that was solved after a failed
     try, then a call for each group of `together` successes. Each call reads the insights as changed by the previous
-    call. If there are at least `most` insights, a doubt removes more votes.
+    call. While the context has at least `most` insights, a doubt removes DOUBTED votes instead of one.
 
     A failed call, or an operation on an unknown insight, changes nothing and is counted.
     """

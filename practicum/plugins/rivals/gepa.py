@@ -1,9 +1,9 @@
 """GEPA: evolves instructions by reflection on traces, with parents drawn from a Pareto front (Agrawal et al., 2025,
 section 3).
 
-The `gepa` package runs the loop: it selects parents, draws minibatches, and accepts candidates that score higher than
-their parent. Each iteration is a step. Each accepted candidate is an entry: the best is shown, the others are hidden.
-With `groups`, Combee's parallel scan reflects on a minibatch. docs/learn/methods/reproductions.md lists the differences
+The `gepa` package runs the loop: it selects parents, draws minibatches, and accepts a candidate that scores higher than
+its parent. Each iteration is a step. Each accepted candidate is an entry: the best is shown, the others are hidden. If
+`groups` > 1, Combee's parallel scan reflects on a minibatch. docs/learn/methods/reproductions.md lists the differences
 from the paper.
 """
 
@@ -54,13 +54,13 @@ class Settings(CandidateSettings):
     attempts: int = Field(default=400, ge=1)
     """Number of attempts after which no new iteration starts."""
     minibatch: int = Field(default=3, ge=1)
-    """Number of tasks per iteration. A new instruction must score higher on these tasks than its parent, the
-    instruction that it was rewritten from."""
+    """Number of tasks per iteration. On these tasks, a new instruction must score higher than its parent, the
+    instruction from which it was rewritten."""
     select: Literal["pareto", "current_best", "epsilon_greedy", "top_k_pareto"] = "pareto"
     """Strategy by which an iteration selects the instruction to rewrite."""
     groups: int = Field(default=1, ge=1)
     """Number of groups of attempts in a minibatch. One call per group rewrites the instruction, and another call joins
-    the results. 1: a single call for all attempts."""
+    the rewritten instructions. 1: a single call rewrites the instruction from all attempts."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(lambda s: s.groups > s.minibatch, "groups={s.groups} exceeds minibatch={s.minibatch}: lower groups"),
@@ -69,8 +69,8 @@ class Settings(CandidateSettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt a minibatch, write a new instruction from the attempts, keep the new instruction if it scores higher,
-    compare all candidates on the same tasks."""
+    """Attempt a minibatch, write a new instruction from the attempts, keep the new instruction if it scores higher than
+    its parent, compare all candidates on the same tasks."""
     act = answer(best_instruction)
     update = rewritten(s.warmth)
     if s.groups > 1:
@@ -105,7 +105,7 @@ def rewritten(warmth: float) -> UpdateSeam:
 
 
 def joined(warmth: float) -> Join:
-    """Return a join that combines the instructions of the groups into one instruction."""
+    """Return a join function that combines the instructions of the groups into one instruction."""
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
         adds = [edit for delta in deltas for edit in delta.edits if isinstance(edit, Add)]
@@ -121,7 +121,7 @@ def joined(warmth: float) -> Join:
 
 def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
     """Return a schedule that starts no further iteration after `attempts` attempts. Candidates are compared on the
-    validation tasks if validation tasks are given, else on the training tasks."""
+    validation tasks, or on the training tasks if the run has no validation tasks."""
     options = {"candidate_selection_strategy": select, "max_metric_calls": attempts}
     return lambda method, tasks, context, run, validation: ParetoSearch(
         method, tasks, context, run, validation, {**options, "reflection_minibatch_size": min(minibatch, len(tasks))}
@@ -131,8 +131,8 @@ def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
 @dataclass(eq=False)
 class ParetoSearch(PackageSearch):
     """Adapter, reflection strategy, callback and logger for `gepa`. `ids` has the entry id of each candidate, in the
-    order of `gepa`. The first candidate is the initial instruction of the run; the id is None if the run has no initial
-    instruction."""
+    order of `gepa`. The first candidate is the initial instruction of the run; the first id is None if the run has no
+    initial instruction."""
 
     options: Mapping[str, Any]
     ids: list[str | None] = field(default_factory=list)
@@ -165,7 +165,7 @@ class ParetoSearch(PackageSearch):
         from gepa.core.adapter import EvaluationBatch
 
         scores: list[float] = self.ask(partial(self._scores, candidate[SECTION], tuple(batch)))
-        # `gepa` does not use the attempts.
+        # `gepa` does not use the outputs, so they are None.
         return EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=list(batch))
 
     def make_reflective_dataset(self, candidate: object, eval_batch: Any, components: object) -> Mapping[str, Any]:
@@ -186,9 +186,10 @@ class ParetoSearch(PackageSearch):
     # ---- in the event loop
 
     async def _scores(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
-        """Return the score of each task. `gepa` calls this with the parent, then with its child, and, if the child
-        scored higher than the parent, with the child on all comparison tasks. Before the first iteration, it calls this
-        with the initial instruction on all comparison tasks."""
+        """Return the score of an attempt at each task with the instruction `text`. In an iteration, `gepa` requests the
+        scores of the parent on the minibatch, then the scores of the child on the minibatch, and, if the child scored
+        higher than the parent, the scores of the child on all comparison tasks. Before the first iteration, `gepa`
+        requests the scores of the initial instruction on all comparison tasks."""
         context = only(text)
         if not self.vals or self.tries == 2:
             attempts = await self.compared(tasks, context, f"compared {len(self.vals)}")
@@ -218,7 +219,7 @@ class ParetoSearch(PackageSearch):
         self.losses.count(self.attempts, self.lessons)
         arm, count = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
         scores = list(state.program_full_scores_val_set)
-        best = scores.index(max(scores))  # of equal scores, the oldest candidate
+        best = scores.index(max(scores))  # if scores are equal, the oldest candidate is the best
         delta = self._delta(state, best)
         data = {
             "parent": arm, "accepted": len(self.ids) > count, "attempts": state.total_num_evals,
@@ -228,7 +229,7 @@ class ParetoSearch(PackageSearch):
         return self.report(delta, arm, data, val)
 
     def _delta(self, state: Any, best: int) -> Delta:
-        """Return the edits of an iteration: add the new candidate, if one was accepted, and update the data and the
+        """Return the edits of an iteration: add the new candidate, if `gepa` accepted it, and update the data and the
         sections of the other candidates."""
         updates, adds = list[Edit](), list[Edit]()
         for n, candidate in enumerate(state.program_candidates):

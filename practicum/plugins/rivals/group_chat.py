@@ -46,7 +46,7 @@ class Message(Contribution):
 
 
 def method(s: Settings) -> Method:
-    """Discuss the task until it is done, then answer."""
+    """Discuss the task until a member reports it as done, then answer."""
     act = by_team(partial(run_chat, s.turns), ANSWER, s.warmth)
     return unlearned("group_chat", act, s.online, calls=2 * s.turns + 1)
 

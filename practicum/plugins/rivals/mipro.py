@@ -1,10 +1,10 @@
-"""MIPROv2: a model proposes instructions, attempts give demonstrations, and Bayesian optimization searches their
-combinations (Opsahl-Ong et al., 2024, section 4).
+"""MIPROv2: a model proposes instructions, attempts give demonstrations, and Bayesian optimization searches for the best
+combination of both (Opsahl-Ong et al., 2024, section 4).
 
 The optimizer is part of DSPy (package `dspy`): it draws sets of demonstrations from successful attempts, has a model
-propose instructions, and searches their combinations. Each comparison ends a step. Instructions and demonstrations are
-entries: the entries of the best combination are shown, the others are hidden. docs/learn/methods/reproductions.md lists
-the differences from the paper.
+propose instructions, and tries combinations of an instruction and a set. Each evaluation of a combination ends a step.
+Instructions and demonstrations are entries: the entries of the best combination are shown, the others are hidden.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Settings(CandidateSettings):
     trials: int = Field(default=10, ge=1)
     """Number of combinations that are tried."""
     minibatch: int = Field(default=35, ge=1)
-    """Number of tasks on which a trial compares a combination; if fewer comparison tasks exist, all of them."""
+    """Number of comparison tasks on which a trial evaluates a combination; all comparison tasks if there are fewer."""
     full: int = Field(default=5, ge=1)
     """Number of trials between two evaluations of the best combination so far on all comparison tasks."""
     bootstrapped: int = Field(default=4, ge=0)
@@ -67,7 +67,8 @@ class Settings(CandidateSettings):
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
             {"labeled": ON, "bootstrapped": 0},
-            "a set needs answers of the agent before target answers: set bootstrapped above 0, or labeled=0",
+            "a set of demonstrations needs answers of the agent before target answers: set bootstrapped above 0, or "
+            "labeled=0",
         ),
     )
 
@@ -92,7 +93,7 @@ def method(s: Settings) -> Method:
 
 
 async def best_combination(context: Context, task: Task, run: Run) -> View:
-    """Return a view of the best instruction, with its demonstrations as earlier turns."""
+    """Return a view of the best combination: the instruction, with the demonstrations as earlier turns."""
     demos = demonstrations(context)
     view, turns = await best_instruction(context, task, run), render_turns(demos)
     ids = tuple(entry.id for entry in context if entry.id in view.ids or entry in demos)
@@ -107,8 +108,8 @@ def demonstrations(context: Context) -> list[Entry]:
 
 
 def bayesian_search(s: Settings) -> Schedule:
-    """Return a schedule of trials of combinations. Candidates are compared on the validation tasks. Without validation
-    tasks, they are compared on 80% of the training tasks, and the agent learns from the other 20%."""
+    """Return a schedule of trials of combinations. Combinations are compared on the validation tasks. Without
+    validation tasks, combinations are compared on 80% of the training tasks, and made from the other 20%."""
     return lambda method, tasks, context, run, validation: BayesianSearch(
         method, tasks, context, run, validation, s
     ).steps()
@@ -116,7 +117,8 @@ def bayesian_search(s: Settings) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Instruction ("": the initial instruction of the run) with demonstrations, each the id of a task and an answer."""
+    """Combination of an instruction and demonstrations. `text` is the instruction ("": the initial instruction of the
+    run). `demos` has the id of a task and an answer for each demonstration."""
 
     text: str = ""
     demos: tuple[tuple[str, str], ...] = ()
@@ -128,7 +130,7 @@ START = Candidate()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskInput:
-    """Task as the value of a field of DSPy. As text, it is the task's input."""
+    """Task as the value of a field of DSPy. Its text is the task's input."""
 
     task: Task
 
@@ -195,8 +197,8 @@ class BayesianSearch(PackageSearch):
         instructions = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
         fields = {"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}
         signature = dspy.Signature(fields, instructions)
-        # DSPy replaces an empty proposal with DSPy's default instruction. So this text, too, means the initial
-        # instruction.
+        # DSPy replaces an empty proposal with DSPy's default instruction. So the default instruction also means the
+        # initial instruction of the run.
         self.first = {signature.instructions, signature.with_instructions("").instructions}
         model, watch = dspy.BaseLM("practicum"), BaseCallback()
         watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.outputs.clear()
@@ -215,12 +217,14 @@ class BayesianSearch(PackageSearch):
                     minibatch_full_eval_steps=settings.full, program_aware_proposer=False,
                 )  # fmt: skip
         except ValueError as error:
-            # DSPy raises an error once every tried combination was compared on all tasks. The search is then complete.
+            # DSPy raises this error when every tried combination was evaluated on all tasks. The search is then
+            # complete.
             if "No valid program" not in str(error):
                 raise
 
     def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
-        """Answer a model call that DSPy makes: attempt a task, or ask the model that proposes instructions."""
+        """Answer a model call of DSPy. If the call has a task, attempt the task. Otherwise ask the model that proposes
+        instructions."""
         if isinstance(shown := inputs.get("task"), TaskInput):
             if self.outputs:
                 return [self.outputs[shown.task.id]]
@@ -233,7 +237,7 @@ class BayesianSearch(PackageSearch):
         return [self.ask(partial(self._proposed, prompt, form, warmth))]
 
     def compare(self, call_id: str, instance: Any, inputs: Any) -> None:
-        """Start a comparison: make all attempts of the comparison concurrently, and end the step."""
+        """Start an evaluation of a combination: make all attempts of the evaluation concurrently, and end the step."""
         tasks = [each.task.task for each in inputs["devset"] or instance.devset]
         candidate = self._candidate(inputs["program"].signature, inputs["program"].demos)
         attempts = self.ask(partial(self._tried, candidate, tasks))
@@ -250,15 +254,16 @@ class BayesianSearch(PackageSearch):
         return Candidate(text, tuple(dict.fromkeys(demo for demo in answered if demo[1])))
 
     def _outputs(self, attempt: Attempt) -> dict[str, Any]:
-        """Return an attempt in the form for DSPy: its answer, its score that learning may see (0 without such a score),
-        and whether the attempt can be a demonstration."""
+        """Return the values of an attempt that DSPy reads: the answer, the score that learning may see (0 without such
+        a score), and whether the attempt can be a demonstration."""
         good = attempt.feedback.success is True and bool(attempt.trace.answer)
         return {"answer": attempt.trace.answer, "score": visible_score(attempt, self.run) or 0.0, "good": good}
 
     # ---- in the event loop
 
     async def _attempted(self, candidate: Candidate, task: Task) -> dict[str, Any]:
-        """Attempt a task, once per candidate: DSPy requests the same attempt for each set of demonstrations."""
+        """Return the outputs of an attempt at a task with a candidate. The attempt is made only once, even if DSPy
+        requests the same attempt for several sets of demonstrations."""
         key = candidate, task.id
         if key not in self.tried:
             place = self.at.at(f"attempt {len(self.attempts) + 1}")
@@ -269,7 +274,8 @@ class BayesianSearch(PackageSearch):
         return self._outputs(self.tried[key])
 
     async def _proposed(self, prompt: Prompt, form: type[BaseModel], warmth: float | None) -> dict[str, str]:
-        """Return the requested texts; all are empty if the call fails, which is counted."""
+        """Return the texts that a model writes for the fields of `form`. A failed call is counted, and all of its texts
+        are empty."""
         self.asks += 1
         at = self.at.at(f"ask {self.asks}", self.about)
         output = await at.try_ask("curator", prompt, form, Count.LOST_UPDATES, temperature=warmth)
@@ -278,8 +284,8 @@ class BayesianSearch(PackageSearch):
         return {name: str(text).strip() for name, text in output.model_dump().items()}
 
     async def _tried(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Attempt]:
-        """Return an attempt at each task with the candidate. If the candidate was tried on a task before, return the
-        earlier attempt."""
+        """Return an attempt at each task with the candidate. For a task on which the candidate was evaluated before,
+        return the earlier attempt."""
         missing = [task for task in tasks if (candidate, task.id) not in self.scored]
         if missing:
             attempts = await self.compared(missing, self._shown(candidate))
@@ -308,8 +314,8 @@ class BayesianSearch(PackageSearch):
         if len(attempts) == len(self.others):
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)
-        # As in DSPy: only a candidate that was compared on all tasks can be the best; if scores are equal, the older
-        # candidate is the best.
+        # As in DSPy, only a candidate that was evaluated on all comparison tasks can be the best. If scores are equal,
+        # the older candidate is the best.
         best = max(self.wholes, key=lambda each: self.wholes[each])
         delta = self._delta(candidate, best)
         instruction, demos = self._entries(candidate)
@@ -344,7 +350,8 @@ class BayesianSearch(PackageSearch):
         return Delta((*adds.values(), *edits))
 
     def _entries(self, candidate: Candidate) -> tuple[str | None, list[str]]:
-        """Return the ids of the entries of an instruction (None: no entry) and its demonstrations, in order."""
+        """Return the id of the entry of the candidate's instruction (None: no entry), and the ids of the entries of the
+        candidate's demonstrations, in order."""
         if candidate == START:
             demos = [e.id for e in demonstrations(self.start)]
         else:
@@ -352,8 +359,8 @@ class BayesianSearch(PackageSearch):
         return self.ids.get(candidate.text), demos
 
     def _score_of(self, id: str) -> dict[str, Any]:
-        """Return the score of an instruction with its best demonstrations. Scores on all tasks take precedence over
-        scores on minibatches."""
+        """Return the score of an instruction with the demonstrations that score best with this instruction. Scores on
+        all comparison tasks take precedence over scores on minibatches."""
         candidates = [each for each in self.parts if self.ids.get(each.text) == id]
         if not candidates:
             return {}

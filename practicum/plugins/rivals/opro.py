@@ -1,7 +1,7 @@
-"""OPRO: the model is the optimizer; it reads earlier instructions with their scores and writes better ones (Yang et
-al., 2024, section 2).
+"""OPRO: a model is the optimizer; it reads earlier instructions with their scores and writes better instructions (Yang
+et al., 2024, section 2).
 
-A step shows the 20 best instructions, the best last, and 3 tasks. 8 calls write 8 new instructions.
+In a step, 8 calls write 8 new instructions. The prompt shows the 20 best instructions, the best last, and 3 tasks.
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
@@ -24,7 +24,7 @@ Settings = BeamSettings
 
 
 def method(s: Settings) -> Method:
-    """Read earlier instructions with their scores, write better ones."""
+    """Read earlier instructions with their scores, write better instructions."""
 
     def trajectory(
         candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random

@@ -1,8 +1,9 @@
 """PromptBreeder: evolves instructions together with the advice on how to mutate them; in binary tournaments, a mutant
 of the winner replaces the loser (Fernando et al., 2024, sections 3.1 and 3.2).
 
-The data of a candidate has `advice` (how to mutate the candidate), `operator` (the mutation operator that created it),
-and `line` (the texts of its ancestors). docs/learn/methods/reproductions.md lists the differences from the paper.
+The data of a candidate has `advice` (how to mutate the candidate), `operator` (the mutation operator that created the
+candidate), and `line` (the texts of the candidate's ancestors). docs/learn/methods/reproductions.md lists the
+differences from the paper.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from practicum.plugins.rivals.search import (
 )
 
 DEMOS = 5
-"""Number of cases that an instruction is written from."""
+"""Number of cases from which an instruction is written."""
 
 CROSSOVER = 0.1
-"""Probability that a mutant gets the text of another candidate, as in the paper."""
+"""Probability that the text of a mutant is replaced with the text of another candidate, as in the paper."""
 
 LINE = 10
-"""Maximum number of ancestors that are stored for an instruction, the newest."""
+"""Number of newest ancestors that are stored for an instruction."""
 
 HYPER = ("zero-order hyper", "first-order hyper")
 
@@ -65,19 +66,20 @@ class Settings(BeamSettings):
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
             lambda s: s.were_set("candidates") and s.candidates > s.beam // 2,
-            "beam={s.beam} has fewer pairs than the candidates={s.candidates} tournaments need: lower candidates",
+            "beam={s.beam} has fewer pairs of instructions than candidates={s.candidates} tournaments need: lower "
+            "candidates",
         ),
     )
 
 
 def method(s: Settings) -> Method:
-    """Pair instructions, compare them, replace the worse with a mutant of the better."""
+    """Compare instructions in pairs, replace the worse instruction of a pair with a mutant of the better one."""
     return search("promptbreeder", s, bred(s.beam, s.candidates, s.warmth))
 
 
 def bred(size: int, tournaments: int, warmth: float) -> UpdateSeam:
-    """Return an update seam that writes the first generation of `size` instructions, and then runs tournaments: a
-    mutant of each winner replaces the loser, unless the call for the mutant failed."""
+    """Return an update seam that writes a first generation of `size` instructions, and in later steps runs tournaments:
+    a mutant of each winner replaces the loser, unless the call for the mutant failed."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         members, rng = ranked(context), run.rng("tournaments")
@@ -110,8 +112,8 @@ async def first(lessons: Sequence[Lesson], warmth: float, run: Run) -> Add | Non
 async def mutant(
     winner: Entry, members: Sequence[Entry], lessons: Sequence[Lesson], warmth: float, run: Run
 ) -> Add | None:
-    """Write a mutant of a winner. Hypermutation first changes the advice, and then follows the new advice. Return None
-    if the call fails."""
+    """Write a mutant of a winner. A hypermutation first changes the advice, and then mutates by the new advice. Return
+    None if the call for the mutant fails."""
     rng = run.rng("operator")
     advice, advice_lessons = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
     # The operator "lamarckian" infers an instruction from successes, so it needs at least one success.
@@ -123,7 +125,7 @@ async def mutant(
         new = await written(asking, warmth, "curator", run.at("advice"))
         advice, advice_lessons = (advice, ()) if new is None else (new.text, new.lessons)
     mutation = request(operator, winner, advice, members, lessons, rng)
-    # The mutant gets the advice and the line of the winner, so the winner is a parent of every mutant.
+    # The mutant's data has the advice and the ancestors of the winner, so the winner is a parent of every mutant.
     add = await written(replace(mutation, parents=(winner, *mutation.parents)), warmth, "curator", run)
     if add is None:
         return None
@@ -141,7 +143,7 @@ async def mutant(
 def request(
     operator: str, winner: Entry, advice: str, members: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
 ) -> InstructionRequest:
-    """Return the request by which an operator mutates the winner. After hypermutation, `advice` is the new advice."""
+    """Return the request by which an operator mutates the winner. For a hypermutation, `advice` is the new advice."""
     texts = {e.text: e for e in members}
     match operator:
         case "zero-order":
@@ -169,7 +171,7 @@ def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> In
 
 
 def _line(entry: Entry) -> list[str]:
-    """Return the texts of an instruction's ancestors and its own text, the oldest first."""
+    """Return the texts of an instruction's ancestors, the oldest first, followed by the instruction's own text."""
     return [*entry.data.get("line", ()), entry.text]
 
 
@@ -193,7 +195,7 @@ ADVICE = (
     "Add what an expert in the field knows and takes for granted.",
     "Say exactly in which form a result is given, and what must not be in it.",
 )
-"""Mutation advice of the first generation. Later advice is written by the model."""
+"""Mutation advice of the first generation. New advice for later generations is written by a model."""
 
 THINKING = (
     "What would make this work simple?",

@@ -1,5 +1,5 @@
 """ProTeGi: beam search with text gradients; a model criticises each instruction of the beam and writes corrected
-instructions, and a bandit selects among them (Pryzant et al., 2023, sections 2.1 to 2.3).
+instructions, and a bandit selects among old and corrected instructions (Pryzant et al., 2023, sections 2.1 to 2.3).
 
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -56,7 +56,7 @@ class Settings(SearchSettings):
     """Number of tasks per step, drawn again for each step; all instructions of the beam are tried on these tasks
     (paper: 64)."""
     beam: int = Field(default=4, ge=1)
-    """Number of best instructions that are kept (paper: 4)."""
+    """Number of best instructions that are kept after each step (paper: 4)."""
     gradients: int = Field(default=4, ge=1)
     """Number of criticisms of each instruction of the beam; for each criticism, an edited instruction is written
     (paper: 4)."""
@@ -76,7 +76,7 @@ class Settings(SearchSettings):
 
 
 def method(s: Settings) -> Method:
-    """Criticise the instructions, correct and paraphrase them, keep the best."""
+    """Criticise the instructions, correct and paraphrase them, keep the best instructions."""
     return Method(
         name="protegi",
         sample=drawn(s.steps, s.batch, redraw=True),
@@ -126,7 +126,7 @@ def gradients(critic: Critic, groups: int, errors: int) -> ReflectSeam:
 
 
 async def criticism(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
-    """Criticise an instruction: why it led to these failures (section 2.1)."""
+    """Return a lesson that says why an instruction led to these failures (section 2.1); no lesson if the call fails."""
     errors = "\n\n".join(evidence(r) for r in group)
     output, sources = await asked_about(parent, group, errors, GRADIENT, Criticism, run)
     if output is None or not (text := clean(output.reasons)):
@@ -138,8 +138,8 @@ async def criticism(parent: Entry | None, group: Sequence[Attempt], run: Run) ->
 async def asked_about(
     parent: Entry | None, group: Sequence[Attempt], errors: str, instructions: Instructions, form: type[F], run: Run
 ) -> tuple[F | None, tuple[str, ...]]:
-    """Ask a reflector about an instruction and failures with this instruction. Return the reflector's output (None: the
-    call failed), and the sources that the output depends on."""
+    """Ask the reflector about an instruction and about failures with this instruction. Return the reflector's output
+    (None if the call failed), and the sources that the output depends on."""
     parts = [*run.agent_instructions, _instruction(parent), f"# What failed under it\n{errors}"]
     sources = ordered_union([sources_of(group), () if parent is None else parent.sources])
     run, prompt = replace(run, about=sources), instructions.prompt(run.profile, parts)

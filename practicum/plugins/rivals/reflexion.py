@@ -1,5 +1,5 @@
-"""Reflexion: after a failure, the agent writes a reflection on the task, and reads all reflections on a task when it
-tries the task again (Shinn et al., 2023, section 3).
+"""Reflexion: after a failure, the agent writes a reflection on the task; when the agent tries the task again, it reads
+the stored reflections on this task (Shinn et al., 2023, section 3).
 
 Learns from success and failure, not from the right answer. docs/learn/methods/reproductions.md lists the differences
 from the paper.
@@ -67,8 +67,8 @@ def method(s: Settings) -> Method:
 
 
 def trials(most: int, batch: int) -> SampleSeam:
-    """Return a sample seam with up to `most` trials of each task, until the task is solved. Each trial goes through the
-    unsolved tasks, shuffled again, in steps of `batch` tasks."""
+    """Return a sample seam with up to `most` trials of each task; a solved task is not tried again. Each trial goes
+    through all unsolved tasks, shuffled again, in steps of `batch` tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         solved, read = set[str](), 0
@@ -84,8 +84,8 @@ def trials(most: int, batch: int) -> SampleSeam:
 
 
 def own_or_similar(k: int) -> ShowSeam:
-    """Return a show seam for the reflections on the task itself or, if no such reflection exists, for `k` reflections
-    on the most similar tasks."""
+    """Return a show seam that shows the reflections on the task itself or, if no such reflection exists, `k`
+    reflections on the most similar tasks."""
     similar = with_memories(k, SECTION)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -109,7 +109,7 @@ async def remembering(attempt: Attempt, context: Context, earlier: Sequence[Roun
 
 
 async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Add each reflection under its task, and delete the oldest reflections of the task beyond `keep`."""
+    """Add each reflection under its task, and delete the oldest reflections on the task, so that `keep` remain."""
     nonempty = [lesson for lesson in lessons if lesson.text]
     by_task: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.in_section(SECTION):
@@ -150,7 +150,7 @@ def without_target(attempt: Attempt) -> Attempt:
 
 
 def _outcome(feedback: Feedback) -> Feedback:
-    # The note of a scorer that knows the right answer may contain it.
+    # The note of a scorer that knows the right answer may contain the right answer.
     if feedback.target is None:
         return feedback
     return Feedback(feedback.success, f"The answer is {'right' if feedback.success else 'wrong'}.")
@@ -158,7 +158,7 @@ def _outcome(feedback: Feedback) -> Feedback:
 
 async def by_self(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
     """Ask the reflector about one attempt, without the right answer to the task. The reflector also reads the earlier
-    reflections on the task. Return None if the call fails or its output is invalid, which is counted."""
+    reflections on the task. Return None if the call fails or its output is invalid; both are counted."""
     shown = evidence(without_target(attempt))
     texts = "\n\n".join(each.lesson.text for each in earlier if each.lesson.text)
     earlier_part = [f"# Your earlier reflections on this task\n{texts}"] if texts else []

@@ -42,7 +42,7 @@ FEEDBACK = ".feedback"
 """Hidden section of criticisms, which are read again in later steps."""
 
 LONGEST = 32_000
-"""Maximum length (characters) of an instruction in validation."""
+"""Maximum length (characters) of an instruction that a model writes; a longer instruction is an invalid output."""
 
 NONE = "(none: the agent was told nothing beside the task)"
 """Text that a prompt shows in place of the instruction if the agent has no instruction."""
@@ -92,7 +92,7 @@ def best(context: Context) -> Entry | None:
 
 
 async def best_instruction(context: Context, task: Task, run: Run) -> View:
-    """Return a view of the candidate that `best` returns, or an empty view."""
+    """Return a view of the candidate that `best` returns, or an empty view if `best` returns None."""
     shown = best(context)
     if shown is None:
         return View()
@@ -101,7 +101,7 @@ async def best_instruction(context: Context, task: Task, run: Run) -> View:
 
 
 def only(text: str) -> Context:
-    """Return a context with this instruction, or an empty context if the text is empty."""
+    """Return a context with the instruction `text` as the only entry, or an empty context if `text` is empty."""
     return Context().apply(Delta((Add(SECTION, text),) if text else ())).context
 
 
@@ -146,8 +146,8 @@ step."""
 
 
 async def written(request: InstructionRequest, warmth: float, role: str, run: Run) -> Add | None:
-    """Have a model write the requested instruction. Return None if the call fails, which is counted, or if the text is
-    empty."""
+    """Have a model write the requested instruction. Return None if the call fails, or if the written text is empty. A
+    failed call is counted."""
     sources = ordered_union([sources_of(request.lessons), *(e.sources for e in request.parents)])
     prompt = request.instructions.prompt(run.profile, [*run.agent_instructions, *request.parts])
     at = replace(run, about=sources or run.about)
@@ -168,8 +168,8 @@ async def all_written(requests: Sequence[InstructionRequest], warmth: float, run
 
 
 def propose(plan: Plan, warmth: float) -> UpdateSeam:
-    """Return an update seam that has a model write new candidates, with one call for each. A text that a candidate
-    already has is not added again."""
+    """Return an update seam that has a model write new candidates, with one call for each new candidate. A text that an
+    earlier candidate has is not added again."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         candidates = ranked(context)
@@ -183,11 +183,11 @@ def propose(plan: Plan, warmth: float) -> UpdateSeam:
 
 
 def visible_score(attempt: Attempt, run: Run) -> float | None:
-    """Return the score that learning may see. This is the attempt's score if learning may see labels. Otherwise, or if
-    the attempt has no score, it is 1 if the feedback states success, and 0 if it states failure.
+    """Return the score of an attempt that learning may see. If learning may see labels and the attempt has a score,
+    this score is returned. Otherwise the feedback decides: 1 if the feedback states success, 0 if it states failure,
+    None if it states neither.
 
-    Returns None if the feedback does not state success or failure either. Also returns None if the attempt was lost,
-    because a lost attempt says nothing about the candidate.
+    Returns None if the attempt was lost, because a lost attempt says nothing about the candidate.
     """
     if attempt.trace.lost:
         return None
@@ -197,7 +197,8 @@ def visible_score(attempt: Attempt, run: Run) -> float | None:
 
 
 def mean_of(attempts: Sequence[Attempt], run: Run) -> Mean | None:
-    """Return the mean of the attempts' scores that learning may see; None if no attempt has such a score."""
+    """Return the mean and the number of the attempts' scores that learning may see; None if no attempt has such a
+    score."""
     scores = [score for attempt in attempts if (score := visible_score(attempt, run)) is not None]
     return (sum(scores) / len(scores), len(scores)) if scores else None
 
@@ -205,7 +206,8 @@ def mean_of(attempts: Sequence[Attempt], run: Run) -> Mean | None:
 def each_once(act: ActWithNote) -> AttemptSeam:
     """Return an attempt seam that attempts each task of the batch with the best candidate.
 
-    Attempts are cached by task and instruction during a run; attempts with an error are repeated.
+    During a run, an attempt at the same task with the same instruction is made once and then reused, unless it had an
+    error.
     """
 
     async def cached_attempt(task: Task, context: Context, run: Run) -> Attempt:
@@ -230,22 +232,23 @@ ATTEMPT = each_once(answer(best_instruction))
 
 
 async def attempted(text: str, tasks: Sequence[Task], run: Run) -> list[Attempt]:
-    """Attempt each task with this instruction; "": without an instruction."""
+    """Attempt each task with the instruction `text`. If `text` is "", attempt each task without an instruction."""
     return await ATTEMPT(Batch(tuple(tasks)), only(text), run)
 
 
 Evaluate = Callable[
     [Sequence[Entry], Sequence[Add], Sequence[Attempt], Run], Awaitable[tuple[list[Mean | None], Mean | None]]
 ]
-"""Function that evaluates the old and new candidates on the tasks of these attempts. Returns the mean of each candidate
-(None: it was not measured, and an old candidate keeps its score), and the mean of attempts without a candidate."""
+"""Function that evaluates the old and new candidates on the tasks of the passed attempts. Returns the mean score of
+each candidate, the old candidates first, and the mean score without a candidate. The mean is None for a candidate that
+was not measured; an old candidate then keeps its earlier score."""
 
 
 async def on_all(
     old: Sequence[Entry], new: Sequence[Add], attempts: Sequence[Attempt], run: Run
 ) -> tuple[list[Mean | None], Mean | None]:
-    """Evaluate on all tasks, concurrently: the new candidates, the old candidates without a score, and the agent
-    without a candidate."""
+    """Evaluate concurrently, each on all tasks: the new candidates, the old candidates that have no score yet, and the
+    agent without a candidate."""
     texts = {"none": "", **{e.id: e.text for e in old if "n" not in e.data}}
     texts |= {str(n): add.text for n, add in enumerate(new)}
     run.count(Count.TRIED_CANDIDATES, len(texts) - 1)
@@ -256,8 +259,8 @@ async def on_all(
 
 @dataclass(slots=True)
 class CandidateArm:
-    """An arm of the bandit: the text of a candidate, the number of tasks that the candidate was tried on, and the
-    attempts."""
+    """An arm of the bandit: the text of a candidate, the number of tasks on which the candidate was tried, and the
+    attempts at these tasks."""
 
     text: str
     tried: int = 0
@@ -268,9 +271,9 @@ class CandidateArm:
 class Bandit:
     """Evaluation with upper confidence bounds (ProTeGi, Pryzant et al. 2023, algorithm 3).
 
-    In each of `rounds` rounds, the `arms` candidates with the highest bound are tried on `samples` further tasks each.
-    All candidates get the tasks in the same order. Old candidates are tried on all tasks before the rounds. The score
-    without a candidate is measured in the first step only.
+    In each of `rounds` rounds, the `arms` candidates with the highest upper confidence bounds are each tried on
+    `samples` further tasks. All candidates get the tasks in the same order. Before the rounds, the old candidates are
+    tried on all tasks. The score without a candidate is measured only in the first step.
     """
 
     rounds: int
@@ -289,7 +292,7 @@ class Bandit:
         return [mean_of(arm.attempts, run) for arm in arms], without if old else mean_of(attempts, run)
 
     async def explore(self, arms: Sequence[CandidateArm], tasks: Sequence[Task], run: Run) -> None:
-        """Try the arms in rounds. An arm is tried at most once per task."""
+        """Try the arms in rounds. An arm is tried at most once on each task."""
 
         async def pull(arm: CandidateArm, run: Run) -> None:
             part = tasks[arm.tried : arm.tried + self.samples]
@@ -313,8 +316,8 @@ Candidate = TypeVar("Candidate", bound=Entry | Add)
 
 
 def scored(candidate: Candidate, mean: Mean | None, none: Mean | None) -> Candidate:
-    """Return the candidate with `mean`, and with `none`, the mean score without a candidate on the same tasks, in its
-    data. If `mean` is None, return the candidate unchanged."""
+    """Return the candidate with two mean scores in its data: `mean` of attempts with the candidate, and `none` of
+    attempts at the same tasks without a candidate. If `mean` is None, return the candidate unchanged."""
     if mean is None:
         return candidate
     data = {**candidate.data, "score": round(mean[0], 6), "n": mean[1]}
@@ -326,7 +329,7 @@ def new_candidates(delta: Delta) -> list[Add]:
 
 
 def others(delta: Delta, candidates: Sequence[Entry]) -> Delta:
-    """Return the edits of a delta that neither change one of these candidates nor add a candidate."""
+    """Return the edits of a delta, except edits that add a candidate or change one of `candidates`."""
     new, ids = new_candidates(delta), {e.id for e in candidates}
     return Delta(tuple(edit for edit in delta.edits if edit not in new and ids.isdisjoint(changed_entries(edit))))
 
@@ -334,8 +337,8 @@ def others(delta: Delta, candidates: Sequence[Entry]) -> Delta:
 def select(beam: int, evaluate: Evaluate = on_all) -> AcceptSeam:
     """Return an accept seam that evaluates the old and new candidates and keeps the `beam` best candidates.
 
-    Candidates that the delta deletes are dropped. If scores are equal, the older candidate is kept. Edits of the delta
-    in other sections are kept.
+    Candidates that the delta deletes are dropped. If scores are equal, the older candidate is preferred. The edits of
+    the delta that do not concern candidates are applied unchanged.
     """
 
     async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
@@ -362,8 +365,8 @@ def select(beam: int, evaluate: Evaluate = on_all) -> AcceptSeam:
 
 
 def history(candidates: Sequence[Entry]) -> str:
-    """Return the part of a prompt that lists the candidates (passed best first) as in OPRO: the worst first, each with
-    its score out of 100."""
+    """Return the part of a prompt that lists the candidates as in OPRO: the worst first, each with its score out of
+    100. `candidates` has the best candidate first."""
     shown = [f"Score: {100 * value(e):.0f}\n{e.text}" for e in reversed(candidates)]
     return "# Instructions so far, the best last\n\n" + ("\n\n".join(shown) or "(none yet)")
 
@@ -374,8 +377,9 @@ def cases(lessons: Sequence[Lesson]) -> str:
 
 
 async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return a lesson for each task: the task with its right answer if learning may see it, else the attempt with its
-    feedback. The detail of the lesson is the attempt if the attempt succeeded, else empty."""
+    """Return a lesson for each attempt. The text is the task with its right answer or, if learning may not see the
+    right answer, the attempt with its feedback. The detail of the lesson is the attempt if the attempt succeeded, else
+    empty."""
     lessons = []
     for attempt in attempts:
         right = attempt.task.target if run.labels else None
@@ -388,7 +392,8 @@ async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run
 
 
 def demonstrated(lessons: Sequence[Lesson]) -> str:
-    """Return the part of a prompt with demonstrations. Headings separate right outputs from attempts."""
+    """Return the part of a prompt with demonstrations: under one heading the inputs with right outputs, under another
+    heading the attempts."""
     right = [x.text for x in lessons if x.data["right"]]
     attempts = [x.text for x in lessons if not x.data["right"]]
     parts = [("# Inputs with their right outputs", right), ("# Attempts, with what is known of each", attempts)]
@@ -396,8 +401,8 @@ def demonstrated(lessons: Sequence[Lesson]) -> str:
 
 
 def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
-    """Return a method that reads some tasks, writes candidates, scores each on the same tasks, and keeps the best. An
-    attempt uses the best candidate."""
+    """Return a method that reads a batch of tasks, writes candidates, scores each candidate on this batch, and keeps
+    the best candidates. An attempt is shown the best candidate."""
     return Method(
         name=name,
         sample=drawn(s.steps, s.batch, redraw=False),
@@ -408,5 +413,5 @@ def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
         update=update,
         accept=select(s.beam),
         roles=("curator",),
-        costs="a call for each candidate, and attempts with it on the batch",
+        costs="a call for each candidate, and attempts at the batch with each candidate",
     )

@@ -30,8 +30,9 @@ class Contribution(Output):
 
 
 def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
-    """Return an act seam: the team works, then its last agent answers the task as in a normal attempt, with the whole
-    context, and with the team's text as a note. If a call of a member fails, the attempt has no answer."""
+    """Return an act seam in which the team works, and then one agent answers the task as in a normal attempt: this
+    agent is shown the whole context, and the team's text as a note. If a call of a member fails, the attempt has no
+    answer."""
 
     async def act(task: Task, context: Context, run: Run) -> Attempt:
         working = replace(run, warmth=warmth)
@@ -41,7 +42,7 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
         except (OutputError, ProviderError) as error:
             trace = Trace("", error=str(error), lost=True, refused=isinstance(error, RequestError))
         else:
-            # The team's text gets at most half of the context window; the rest is for the task and the context.
+            # The team's text may fill about half of the agent's prompt; the rest is for the task and the context.
             note = f"{truncate(text, 2 * run.room('agent'))}\n\n{answering.text(run.profile)}"
             trace = await working.at("answer").agent(task, view.with_note(note))
             trace = replace(trace, steps=(*steps, *trace.steps))

@@ -1,6 +1,6 @@
-"""TextGrad: optimizes the instructions as a variable; a model criticises each attempt of a batch, rewrites the
-instructions with new and earlier criticisms, and keeps the new instructions unless they score lower than the current
-ones (Yuksekgonul et al., 2025, sections 2 and 3.3).
+"""TextGrad: the instructions are the variable to optimize. A model criticises each attempt of a batch, and rewrites the
+instructions with new and earlier criticisms. The new instructions are kept unless they score lower than the current
+instructions (Yuksekgonul et al., 2025, sections 2 and 3.3).
 
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -47,7 +47,8 @@ from practicum.plugins.rivals.search import (
 
 class Settings(SearchSettings):
     momentum: int = Field(default=4, ge=0)
-    """Number of criticisms of earlier steps, the newest, that a rewrite reads in addition to the new criticisms."""
+    """Number of criticisms of earlier steps that a rewrite reads in addition to the new criticisms; the newest are
+    read."""
 
 
 def method(s: Settings) -> Method:
@@ -63,7 +64,7 @@ def method(s: Settings) -> Method:
         update=descent(s.momentum, s.warmth),
         accept=keep_if_no_worse,
         roles=("curator", "reflector"),
-        costs="a criticism for each task, one rewrite, and attempts with it on the batch",
+        costs="a criticism for each task, one rewrite, and attempts at the batch with the new instructions",
     )
 
 
@@ -126,8 +127,8 @@ def descent(momentum: int, warmth: float) -> UpdateSeam:
 
 
 async def keep_if_no_worse(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-    """Evaluate the new text on the tasks of the step. The new text replaces the old text unless the new text scores
-    lower. Edits of the delta in other sections are kept."""
+    """Evaluate the new instructions on the tasks of the step. They replace the current instructions unless they score
+    lower. The edits of the delta that do not concern instructions are applied unchanged."""
     new, candidates = next(iter(new_candidates(delta)), None), ranked(context)
     if new is None:
         return delta

@@ -1,5 +1,6 @@
-"""Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores this
-description, which takes the place of an advantage and a gradient (Cai et al., 2025, section 2).
+"""Training-Free GRPO: describes in words how the better attempts of a group differ from the worse attempts, and stores
+this description. The description takes the place of the advantage and the gradient of GRPO (Cai et al., 2025, section
+2).
 
 The experience library is a playbook. docs/learn/methods/reproductions.md lists the differences from the paper.
 """
@@ -51,7 +52,7 @@ class Settings(Batched, RetrievalSettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt each task in a group, describe the differences in words, store them."""
+    """Attempt each task several times, describe in words how these attempts differ, store the descriptions."""
     act = answer(full_view)
     return Method(
         name="tf_grpo",
@@ -77,7 +78,7 @@ class Advantage(Output):
 
 
 async def advantages(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Contrast the attempts of each group, all groups concurrently."""
+    """Contrast the attempts of each group, for all groups concurrently, and return the lessons."""
     jobs = [(f"{i}.{attempt.task.id}", partial(_advantage, attempt, context)) for i, attempt in enumerate(attempts)]
     return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 

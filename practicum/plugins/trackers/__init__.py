@@ -2,8 +2,8 @@
 
     await practicum.learn(tasks, watch=practicum.trackers.Wandb(project="routing"))
 
-Each tracker needs an extra (`pip install 'practicum[wandb]'`) and follows one run at a time. Its errors never stop the
-run.
+Each tracker needs an extra of the package (such as `pip install 'practicum[wandb]'`) and follows one run at a time. An
+error of a tracker never stops the run.
 """
 
 from __future__ import annotations

@@ -16,20 +16,22 @@ from practicum.session.result import RunInfo
 STATUS: dict[State, str] = {"done": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 LONGEST = 6_000
-"""Maximum length (characters) of a parameter in MLflow."""
+"""Maximum length (characters) of the value of a parameter in MLflow."""
 
 
 class Mlflow(Tracker):
-    """Tracker that sends a run to the server or database in MLFLOW_TRACKING_URI (default of MLflow: ./mlflow.db).
+    """Tracker that sends a run to the server or database that the environment variable MLFLOW_TRACKING_URI names
+    (MLflow's default: ./mlflow.db).
 
-    `experiment` defaults to MLFLOW_EXPERIMENT_NAME, or "practicum". Raises UsageError if mlflow is not installed.
+    `experiment` defaults to the environment variable MLFLOW_EXPERIMENT_NAME, or to "practicum". Raises UsageError if
+    mlflow is not installed.
     """
 
     service = "mlflow"
 
     def __init__(self, experiment: str | None = None, *, name: str | None = None, group: str | None = None) -> None:
         super().__init__(name, group)
-        # Both installations work: mlflow, or mlflow-skinny with alembic (MLflow needs alembic to open a database).
+        # Either installation suffices: mlflow, or mlflow-skinny with alembic (MLflow needs alembic to open a database).
         require("mlflow", "mlflow", "alembic")
         self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "practicum"
         self._client: Any = None

@@ -1,9 +1,10 @@
 """OpenTelemetry traces of a run, following the semantic conventions for generative AI.
 
 Each step and each evaluation is a trace: `step 3` > `attempt` > `0.t17` > `chat gpt-4.1-mini`. The span of a model call
-is sent when the call ends. The spans above it (step or evaluation, attempt, task) are sent when the step or the
-evaluation ends. The start time of such a span is the start time of the call below it that ended first. Calls that a
-resume reads from the journal are not sent again. https://github.com/open-telemetry/semantic-conventions-genai
+is sent when the call ends. The spans that contain it (step or evaluation, attempt, task) are sent when the step or the
+evaluation ends. The start time of a containing span is the start time of the model call that ended first within it.
+Calls that a resume reads from the journal are not sent again.
+https://github.com/open-telemetry/semantic-conventions-genai
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Environment variable (defined by the conventions) that adds prompts and outputs of models to the spans."""
 
 QUEUE = 100_000
-"""Maximum number of spans in the send queue. It is high because the end of an evaluation adds the spans of all its
-tasks at once."""
+"""Maximum number of spans in the send queue. The maximum is high because the end of an evaluation adds the spans of all
+tasks of the evaluation at once."""
 
 Path = tuple[str, ...]
 
@@ -50,8 +51,9 @@ Path = tuple[str, ...]
 class Otel(Watch):
     """Tracker that sends a span for each model call over OTLP (HTTP, protobuf), configured by the variables OTEL_*.
 
-    `exporter` replaces the OTLP exporter with another exporter of the OpenTelemetry SDK. Failures to send are logged
-    once and counted. Raises UsageError if a package is missing or the environment requests another protocol.
+    `exporter` replaces the OTLP exporter with another exporter of the OpenTelemetry SDK. The first failure to send is
+    logged, and all lost spans are counted. Raises UsageError if a package is missing, or if, without `exporter`, the
+    variables OTEL_* request a protocol other than HTTP with protobuf.
     """
 
     def __init__(self, exporter: SpanExporter | None = None, *, name: str | None = None, group: str | None = None):
@@ -81,7 +83,8 @@ class Otel(Watch):
         end, path = time.time_ns(), _path(call.place)
         start, unit = end - int(call.seconds * NANO), _unit(path)
         spans = self._open.setdefault(unit, {})
-        # Start from an empty context, so that a span of another tracer in this process does not become a parent.
+        # Start from an empty context, so that a span of another tracer in this process does not become the parent of
+        # this run's spans.
         parent = Context()
         for part in [path[:n] for n in range(len(unit), len(path))] or [unit]:
             if part not in spans:
@@ -135,12 +138,12 @@ class Otel(Watch):
         self._run.counts[Count.UNTRACKED_RECORDS] += self._exporter.lost
 
     def _attempt(self, task: str) -> dict[str, Any]:
-        """Return the attributes of an attempt, which is an invocation of an agent in the conventions."""
+        """Return the attributes of an attempt. The conventions call an attempt an invocation of an agent."""
         agent = self._run.config.agent
         return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "practicum.task": task}
 
     def _score(self, score: Score | None) -> dict[str, Any]:
-        """Return the attributes of a score, which is an evaluation in the conventions."""
+        """Return the attributes of a score. The conventions call a score an evaluation."""
         if score is None:
             return {}
         attributes = {"name": self._run.config.scorer or "score", "score.value": score.value}
@@ -148,7 +151,7 @@ class Otel(Watch):
         return {f"gen_ai.evaluation.{name}": value for name, value in attributes.items()}
 
     def _end(self, unit: Path) -> None:
-        """End the span of a step or an evaluation, and the spans of its attempts."""
+        """End the span of a step or an evaluation, and all open spans within that span."""
         for path, span in self._open.pop(unit).items():
             span.end(self._ends.pop(path))
 
@@ -159,7 +162,8 @@ def _path(place: str) -> Path:
 
 
 def _unit(path: Path) -> Path:
-    """Return the path of the step or the evaluation that contains a place."""
+    """Return the path of the step or the evaluation that contains the place at `path`. If none contains the place,
+    return the first part of `path`."""
     for n, part in enumerate(path[:-1], 1):
         if part.startswith(("step ", "evaluate ")):
             return path[:n]

@@ -31,8 +31,8 @@ from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watc
 State = Literal["done", "stopped", "failed"]
 
 _Job = tuple[Callable[[], object], int]
-"""Function that the thread calls, and the number of the step whose metrics the function sends; 0 if the function does
-not send the metrics of a step."""
+"""Function that the tracker's thread calls, and the number of the step whose metrics the function sends; 0 if the
+function does not send the metrics of a step."""
 
 PATIENCE = 30.0
 """Timeout (s) at the end of a run for sending the remaining records."""
@@ -56,8 +56,8 @@ def require(name: str, *packages: str) -> None:
 
 
 def parameters(run: RunInfo) -> dict[str, Any]:
-    """Return the configuration of a run as flat values, without texts about tasks and without credentials in
-    addresses."""
+    """Return the configuration of a run as flat values. Texts about tasks are left out, and credentials are removed
+    from addresses."""
     config = run.config.model_dump(mode="json", exclude=UNSENT, exclude_none=True)
     settings, roles = config.pop("settings"), config.pop("roles")
     config |= {f"settings.{name}": value for name, value in settings.items()}
@@ -108,9 +108,10 @@ class Tracker(Watch):
     """Base class of a tracker that sends a run to a service from a separate thread, so that a slow service does not
     delay the run.
 
-    A failed record is dropped and counted, and the first failure is logged; the run continues. A resumed run continues
-    under the id stored in its folder, from the first step that was not sent. `name` is the name of the run at the
-    service (default: name of its folder). `group` is the group of the run at the service.
+    A record that cannot be sent is dropped and counted, and the first failure is logged; the run continues. A resumed
+    run is sent to the service under the id that is stored in the run's folder, from the first step that was not sent
+    before. `name` is the name of the run at the service (default: name of the run's folder). `group` is the group of
+    the run at the service.
     """
 
     service: ClassVar[str]
@@ -130,7 +131,9 @@ class Tracker(Watch):
 
     @abstractmethod
     def save(self, context: Context, step: int, label: str) -> None:
-        """Send a context as markdown and as JSON. The label of the final context is "best"."""
+        """Send a context as markdown and as JSON. The label is "step-N" for the context after step N. At the end of the
+        run, the label is "best" for the context that the run returns, and "last" for the context of the last step if
+        the run failed or returns a different context."""
 
     @abstractmethod
     def close(self, state: State, reason: str) -> None:
@@ -154,7 +157,7 @@ class Tracker(Watch):
         new = report.context.version != (self._context.version if self._context else 0)
         self._context, self._step = report.context, report.step
         if report.step <= self._sent:
-            return  # a resume reports the steps in the journal again, and this step was sent before
+            return  # a resume reports again all steps in the journal, and this step was sent before the resume
         self._put(self.send, step_values(report, progress), report.step, done=report.step)
         if new and report.step >= self._due:
             self._due = report.step * SPREAD
@@ -192,7 +195,7 @@ class Tracker(Watch):
         self._jobs.put((partial(do, *args), done))
 
     def _work(self) -> None:
-        """Run the jobs in order. If the run cannot be opened at the service, drop all jobs."""
+        """Run the jobs in order. If the run cannot be opened at the service, drop all jobs and count them as lost."""
         try:
             self._id = self.open(self._run, self._id)
         except Exception as error:
@@ -214,7 +217,7 @@ class Tracker(Watch):
         self._store()
 
     def _store(self) -> None:
-        """Store the id and the last sent step for a resume."""
+        """Store, for a resume, the id of the run at the service and the number of the last step that was sent."""
         if self._run.splits.train:
             write_atomic(self._file, json.dumps({"id": self._id, "step": self._sent}), private=True)
 

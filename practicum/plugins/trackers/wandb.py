@@ -20,8 +20,8 @@ OFFLINE = ("offline", "dryrun", "disabled")
 class Wandb(Tracker):
     """Tracker that sends a run to Weights & Biases, configured by `wandb login` and the environment variables WANDB_*.
 
-    `project` defaults to WANDB_PROJECT, or "practicum". If the service cannot be reached, the run is recorded in
-    ./wandb; send it later with `wandb sync`. Raises UsageError if wandb is not installed or has no login.
+    `project` defaults to WANDB_PROJECT, or to "practicum". If the service cannot be reached, the run is recorded in
+    ./wandb; send the record later with `wandb sync`. Raises UsageError if wandb is not installed or has no login.
     """
 
     service = "wandb"
@@ -48,7 +48,7 @@ class Wandb(Tracker):
             # The command line, and the diff and the code of the repository, may contain texts of tasks.
             disable_git=True, disable_code=True, save_code=False, x_disable_meta=True,
         )  # fmt: skip
-        # wandb starts Weave if it is installed, and Weave would send prompts.
+        # wandb starts Weave if Weave is installed, and Weave would send prompts.
         os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
         id = id or uuid4().hex[:8]
         options: dict[str, Any] = {
@@ -58,11 +58,13 @@ class Wandb(Tracker):
         try:
             self._wandb = wandb.init(**options)
         except wandb.errors.CommError as error:
-            # The id of the failed call cannot be used again in this process.
+            # wandb does not accept the id of the failed call again in this process.
             id = options["id"] = uuid4().hex[:8]
             self._wandb = wandb.init(mode="offline", **options)
             reason = str(error).partition("\n")[0]
-            log.warning("wandb: %s; the run is recorded offline: send it later with wandb sync %s", reason, self.folder)
+            log.warning(
+                "wandb: %s; the run is recorded offline: send the record later with wandb sync %s", reason, self.folder
+            )
         self._wandb.define_metric("*", step_metric="step")
         log.info("wandb: %s", self.folder if self._wandb.offline else self._wandb.url)
         return id

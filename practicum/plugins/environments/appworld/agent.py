@@ -27,8 +27,8 @@ from practicum.core.views import View
 from practicum.plugins.environments.appworld.tasks import AppWorldServer, connect, parse_addresses
 
 OPENING = 120.0
-"""Extra time (s) that a call to the server may take, in addition to the timeout of the code that it runs. The first
-world loads all apps, which took 27 s on a busy core."""
+"""Extra time (s) that a call to the server may take, in addition to the timeout of the code that the call runs. The
+first world of a server loads all apps, which took 27 s on a busy core."""
 
 MAX_OUTPUT = 10_000
 """Maximum number of characters of one output of the code, in the prompt of a small model. The limit is high because API
@@ -40,8 +40,8 @@ MAX_CODE = 8000
 
 @dataclass(frozen=True)
 class AppWorldAgent:
-    """Model that acts in AppWorld, in turns. The server stops code that runs longer than `tool_timeout` (s), and
-    reports this in the output."""
+    """Agent: a model that acts in AppWorld, in turns. The server stops code that runs longer than `tool_timeout` (s),
+    and reports the stop in the output of the code."""
 
     addresses: tuple[str, ...]
     instructions: str = ""

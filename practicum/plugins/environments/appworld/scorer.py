@@ -1,4 +1,4 @@
-"""Scorer `appworld`: reads the results of AppWorld's tests on the final world of an attempt."""
+"""Scorer `appworld`: reads the results of AppWorld's tests, which check the state of the world after an attempt."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _TestResults(BaseModel):
 
 
 def score_world(task: Task, trace: Trace) -> Score:
-    """Return the task goal completion: 1 if all of AppWorld's tests pass, else 0. The note lists the failed tests with
-    their assertions. Raises AgentError if AppWorld did not evaluate the world."""
+    """Return the score "task goal completion": 1 if all of AppWorld's tests pass, else 0. The note lists each failed
+    test with the assertion that failed. Raises AgentError if AppWorld did not evaluate the world."""
     state = trace.data.get("state")
     try:
         results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)

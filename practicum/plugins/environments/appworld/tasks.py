@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0  # seconds
 
 APPWORLD_TURNS = 40
-"""Maximum turns per attempt: a task takes about twenty API calls, and the agent has to look up most APIs first."""
+"""Maximum number of turns per attempt: a task takes about twenty API calls, and before a call the agent usually has to
+look up the API."""
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ class AppWorldServer:
                     return (await response.json())["output"]
         except (ClientConnectorError, ServerTimeoutError) as error:
             start = f"appworld serve environment --port {urlsplit(self.address).port or 80}"
-            text = f"no AppWorld server answers at {self.address}: start it in the environment of AppWorld with {start}"
+            text = f"no AppWorld server answers at {self.address}: start one where AppWorld is installed, with {start}"
             raise UsageError("environment.unreachable", text) from error
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
