@@ -84,8 +84,8 @@ def rollback(
 
 def diff(
     run: Path = Argument(..., help="A run or a playbook file."),
-    other: str = Argument(..., help="A version of the run or its name, or another run or playbook file."),
-    new: str | None = Argument(None, help="Another version of the run, or its name."),
+    other: str = Argument(..., help="A version of this run (a number or a name), another run, or a playbook file."),
+    new: str | None = Argument(None, help="The version of this run to compare with the first one."),
     json_: opt.Json = False,
 ) -> None:
     """Show the differences of two versions or two spaces."""

@@ -48,9 +48,9 @@ class View:
     `turns` are earlier turns of the conversation, and `note` follows the task. `ids` are the entries that may be cited,
     if the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent for doubts and
     missing information. A `noting` view also asks the agent to write a note for a later attempt. The pages of an
-    `instructing` view are not notes but instructions, from methods that search for the best instructions. `retrieved`
-    are the entries that were retrieved for the task, with their similarity to the task. `entries` returns the entries
-    that the view shows.
+    `instructing` view are instructions, so they are shown without the marks around material (`engine.framing`).
+    `retrieved` are the entries that were retrieved for the task, with their similarity to the task. `entries`
+    returns the entries that the view shows.
     """
 
     pages: tuple[str, ...] = ()

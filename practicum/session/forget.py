@@ -382,7 +382,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay
     existing = of_tasks | _named_sources(run, versions)
     if unknown := [name for name in names if name not in existing]:
         before = " or ".join(map(repr, namesakes(unknown[:1], existing)))
-        hint = f"; an earlier run used this name for {before}, which you can pass as a source" if before else ""
+        hint = f"; if you mean the source of an earlier run with this name, pass {before}" if before else ""
         raise UsageError("source.unknown", f"nothing in this run was learned from {unknown[0]!r}{hint}")
     for row in run.of(schema.attempts):
         of_attempt = json.loads(row.sources)

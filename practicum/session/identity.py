@@ -20,10 +20,11 @@ from practicum.tasks.load import BY_POSITION
 
 
 def identified(adds: Sequence[Add]) -> list[Add]:
-    """Return the entries of a seed, with an identity added to each name that is unique within one run only.
+    """Return the entries of a seed. In the sources of the entries, an identity is added to each name of an attempt, a
+    lesson or a task that another run could use too.
 
     The name of an attempt gets the identity of the attempt's trace if the seed holds the trace, so that attempts of
-    merged contexts stay distinct. All other names get the identity of the seed.
+    merged contexts stay distinct. All other names get the identity of the seed, a digest of its contents.
     """
     adds = with_trace_ids(adds)
     traces: dict[str, dict[str, None]] = defaultdict(dict)

@@ -32,8 +32,8 @@ class RunOptions(TypedDict, total=False):
     runs in this process, otherwise full. Without a model for the reflector, the agent's model decides."""
     sections: Mapping[str, str] | Sequence[str]
     """Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names. On the command line a file
-    with such lines, or a,b,c. If empty: in the profile full, the sections of the context that the run starts with,
-    and a general set; in the profile small, only the section `rules`."""
+    with lines NAME: DESCRIPTION, or names as a,b,c. Without names, the profile full uses the sections of the seed
+    and a few general sections; the profile small uses only the section `rules`."""
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None

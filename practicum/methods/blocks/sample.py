@@ -131,13 +131,13 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelayFit:
-    """Fitted curve of epoch times, the batch size that was chosen from the curve, and the data behind the curve.
+    """Power law of epoch times, T(b) = A · b^-alpha at batch size b, and the batch size that was chosen by this law.
 
-    `why` is the reason for the size, in words that continue "chosen: 55, because". The curve was fitted to `points`.
-    `outliers` are too far from the curve to count. `left_out` is the number of points with an unusable time: zero,
-    negative or not finite. `tasks` is N. `A` is the duration (s) of an epoch at batch size 1. `A` and `alpha` are None
-    if no law was fitted, such as from a single size. `alpha_ci95` (95% confidence interval of alpha) and `r2` (in log
-    space) are None with only two points.
+    `why` is the reason for the chosen size, in words that continue "chosen: 55, because". The law was fitted to
+    `points`. `outliers` are too far from the law to count. `left_out` is the number of points with an unusable time:
+    zero, negative or not finite. `tasks` is the number of tasks of an epoch. `A` is the duration (s) of an epoch at
+    batch size 1. `A` and `alpha` are None if no law could be fitted, for example because all points have the same batch
+    size. `alpha_ci95` (95% confidence interval of alpha) and `r2` (in log space) are None with only two points.
     """
 
     chosen: int

@@ -244,8 +244,8 @@ GENERALIZED = (
 
 
 def _curator(shown: str, find: str, small: str, examples: tuple[Turn, ...]) -> Instructions:
-    """Return instructions for the curator. `shown` names the attempts that the curator sees, `find` says what to find
-    in them, and `small` says both for small models."""
+    """Return instructions for the curator. `shown` names the attempts that the curator sees, and `find` says what to
+    find in these attempts. `small` is the whole text for small models."""
     return Instructions(
         full=f"""\
 You keep the insights of an agent: what it has learned that will help with other tasks. Each stands on a line of its \
