@@ -90,8 +90,8 @@ class Config(BaseModel):
     sections: Annotated[dict[str, str], BeforeValidator(_read_sections), Setting(
         "Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names.", Panel.METHOD,
         accepts=Mapping[str, str] | Sequence[str], inert=True, use="learning",
-        note="On the command line a file with lines NAME: DESCRIPTION, or names as a,b,c. Without names, the profile full "
-        "uses the sections of the seed and a few general sections; the profile small uses only the section `rules`.",
+        note="On the command line a file with lines NAME: DESCRIPTION, or names as a,b,c. Without names, the profile "
+        "full uses the sections of the seed and a few general sections; the profile small uses only `rules`.",
     )] = Field(default_factory=dict)
     agent: Annotated[str, Setting(
         "Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in.", Panel.MODEL,

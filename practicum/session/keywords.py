@@ -33,7 +33,7 @@ class RunOptions(TypedDict, total=False):
     sections: Mapping[str, str] | Sequence[str]
     """Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names. On the command line a file
     with lines NAME: DESCRIPTION, or names as a,b,c. Without names, the profile full uses the sections of the seed
-    and a few general sections; the profile small uses only the section `rules`."""
+    and a few general sections; the profile small uses only `rules`."""
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None

@@ -25,8 +25,8 @@ from practicum.store.scope import Transaction
 CANARY, DROPPED = "canary", "dropped"
 PROMOTED: Final = "promoted"
 TAKEN_BACK: Final = "taken back"
-"""States of a rollout. canary: a share of the sessions sees the version. dropped: the replay gate found the version worse
-on held-out requests. promoted: the version became live. taken back: the canary's test or a person stopped the
+"""States of a rollout. canary: a share of the sessions sees the version. dropped: the replay gate found the version
+worse on held-out requests. promoted: the version became live. taken back: the canary's test or a person stopped the
 rollout."""
 
 BY_HAND = "was made live by hand"
