@@ -46,7 +46,7 @@ class Settings(PrimitiveSettings):
 
 
 def method(settings: Settings) -> Method:
-    """Build ACE, with the primitives that are on."""
+    """Build ACE, with the primitives of RCL that the settings turn on (groups, twin, heads, replay, state)."""
 
     def ace(s: PrimitiveSettings) -> Method:
         update = curated(s, settings.uncovered, merges=s.merge, guards=s.guards)

@@ -106,8 +106,8 @@ def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rough_products(codes: list[np.ndarray], query: np.ndarray) -> np.ndarray:
-    """Return the product of each row of these 8-bit arrays, one array after the other, with `query`, a vector of whole
-    numbers from -127 to 127."""
+    """Return the scalar product of `query` and each row of the arrays `codes`, in the order of the arrays. `query` is a
+    vector of whole numbers from -127 to 127, shape (d,); each array has shape (n, d)."""
     if rough_installed():
         import numkong
 

@@ -140,7 +140,7 @@ class ServedCall:
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message of another ASGI application, for example of the pages, that answers this request."""
+        """Send an ASGI message. Another ASGI application, such as the pages, calls this to answer the request."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self.out(message)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -42,6 +43,10 @@ def _read_sections(value: Any) -> Any:
     if isinstance(value, Mapping):
         value = [f"{name}: {text}" for name, text in value.items()]
     return parse_sections(value.splitlines() if isinstance(value, str) else value)
+
+
+def _read_path(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
 
 
 def _read_kinds(value: Any) -> Any:
@@ -220,10 +225,10 @@ class Config(BaseModel):
         "Kinds of values to replace by placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all.",
         Panel.TASKS, metavar="KINDS", accepts=Sequence[Kind] | str, inert=True,
     )] = ()
-    redact_map: Annotated[str | None, Setting(
+    redact_map: Annotated[str | None, BeforeValidator(_read_path), Setting(
         "File, outside the run's folder, that stores the redacted values, so that tools and programs receive the real "
         "values.",
-        Panel.TASKS, metavar="FILE",
+        Panel.TASKS, metavar="FILE", accepts=str | Path | None,
     )] = None
     nonce: Annotated[str, Setting(
         "Word in the markers around entries and material in prompts; empty: no markers.", Panel.METHOD,

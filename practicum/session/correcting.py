@@ -254,8 +254,8 @@ def listed(
     """Return a page of the corrections and notes in a state, and the total number of corrections and notes in this
     state.
 
-    The page is in the order of the numbers, or with `newest` in the reverse order. The page begins after the number
-    `beyond` and has up to `limit` corrections and notes. Safe to call in any thread.
+    The corrections and notes are in the order of their numbers (5 in the id c5), or with `newest` in the reverse order.
+    The page begins after the number `beyond` and has up to `limit` corrections and notes. Safe to call in any thread.
     """
     if state in (WAITING, REJECTED):
         return page_of_reviewed(store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)

@@ -218,8 +218,8 @@ def page_of_reviewed(
     """Return a page of the corrections and notes in a review state, and the total number of corrections and notes in
     this state.
 
-    The page is in the order of the numbers, or with `newest` in the reverse order. The page begins after the number
-    `beyond` and has up to `limit` corrections and notes.
+    The corrections and notes are in the order of their numbers (5 in the id c5), or with `newest` in the reverse order.
+    The page begins after the number `beyond` and has up to `limit` corrections and notes.
     """
     t = schema.reviews
     mine = t.c.id.startswith(LETTER) & (t.c.state == state)

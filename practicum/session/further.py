@@ -183,7 +183,9 @@ class FurtherLearning:
                 if batch is not interrupted or not waiting:
                     raise ProviderError("attempts.all_failed", f"{error}{KEPT}") from error
                 # The interrupted batch was lost again, so learning continues with the other outcomes.
-                self.stopped = f"{quantity(len(batch), 'report')} not learned from, left for the next call: {error}"
+                self.stopped = (
+                    f"{quantity(len(batch), 'report')} not learned from; learning that begins later uses them: {error}"
+                )
             batch = [*waiting[:size]]
 
     def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:

@@ -7,6 +7,7 @@ They are made from the fields of `session.config.Config`, because a type checker
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 from practicum.agents.limits import GuardTools
@@ -106,7 +107,7 @@ class RunOptions(TypedDict, total=False):
     """Trust tool results like your own tasks."""
     redact: Sequence[Kind] | str
     """Kinds of values to replace by placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all."""
-    redact_map: str | None
+    redact_map: str | Path | None
     """File, outside the run's folder, that stores the redacted values, so that tools and programs receive the real
     values."""
     nonce: str

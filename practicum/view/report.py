@@ -87,7 +87,7 @@ def _conditions(report: ReportData) -> list[str]:
     lines = [
         f"model {report['model'] or 'by role'}{roles}; agent {report['agent']}; scorer {report['scorer']}",
         f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
-        f"{seeds}; budget per run, including evaluation: {''.join(limits) or 'unlimited'}; at most "
+        f"{seeds}; budget per run, including evaluation: {' and '.join(limits) or 'unlimited'}; at most "
         f"{report['concurrency']} concurrent calls over all runs",
     ]
     if start:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -93,6 +94,24 @@ def test_each_prompt_is_the_previous_one_with_one_more_exchange() -> None:
         assert later.turns[-1].user == earlier.user
     assert json.loads(prompts[1].turns[0].assistant)["action"] == {"add": {"a": 1}}
     assert prompts[2].user.startswith("Observation: 3\n")
+
+
+def test_a_tool_gets_the_value_of_a_placeholder_that_the_model_sees(tmp_path: Path) -> None:
+    def forward(call: Call, turn: int) -> dict[str, Any]:
+        (seen,) = re.findall(r"<email-\w+>", call.prompt.user) if turn == 1 else ("",)
+        return {"action": {"send": {"to": seen}} if turn == 1 else finish()}
+
+    sent, model = list[str](), acting(forward)
+
+    def send(to: str) -> str:
+        """Send a message."""
+        sent.append(to)
+        return f"sent to {to}"
+
+    tasks = [Task("t", "Write to ann@example.com.", "done")]
+    (done,) = attempts([send], model, tasks, redact=["emails"], redact_map=tmp_path / "map.jsonl")
+    assert sent == ["ann@example.com"]
+    assert "ann@" not in str((done.trace, [call.prompt for call in model.calls]))
 
 
 def test_entries_are_cited_in_any_turn() -> None:

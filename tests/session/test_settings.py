@@ -40,6 +40,7 @@ They are made from the fields of `session.config.Config`, because a type checker
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 from practicum.agents.limits import GuardTools

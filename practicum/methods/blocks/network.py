@@ -102,9 +102,9 @@ FORMS: Mapping[Kind, type[Output]] = {
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """Rules by which an experience is chosen for a step, and shown. If `similarity` or `reward` is low, the retrieval
-    score uses 1 - similarity or 1 - reward (table 4). Experience with a reward below `follow_from` is shown as an
-    example to avoid."""
+    """Rules by which an experience is chosen for a step, and shown. `similarity="low"` chooses experiences with a low
+    similarity: the retrieval score uses 1 - similarity. Likewise for `reward` (MAEL, table 4). Experience with a reward
+    below `follow_from` is shown as an example to avoid."""
 
     strategy: Strategy = "step"
     alpha: float = 0.5

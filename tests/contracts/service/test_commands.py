@@ -121,3 +121,10 @@ def test_a_run_is_served_with_its_settings_and_changed_without_the_service(model
     with serving_here(model, run) as service:
         assert service.client.health()["version"] == version
         assert "Quetzals are cards." in service.client.shown()
+        service.client.teach(5)
+        asked = [one["id"] for one in service.client.get("/v1/interactions")["interactions"]]
+    # A copy has its interactions in the same order.
+    run_json("store", "copy", run, tmp_path / "copy")
+    with serving_here(model, tmp_path / "copy") as service:
+        copied = service.client.get("/v1/interactions")["interactions"]
+        assert [one["id"] for one in copied] == asked
