@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def test_a_failed_run_reports_its_cost_and_a_damaged_one_does_not_stop_the_other
     more = compare(tmp_path / "c", client(), "none,ace,episodes", **small)
     rows = {row["name"]: row for row in more.report["variants"]}
     assert ("ace-0" in rows["ace"]["failed"]["0"], rows["episodes"]["n"]) == (True, 1)
+
+
+def test_the_cost_of_a_method_is_unknown_if_the_cost_of_one_run_is(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"test": make_tasks(1, 50)}
+    (row, _) = compare(tmp_path / "c", client(), "none,icl", **small).report["variants"]
+    assert row["usd"] == 0
+    first = tmp_path / "c" / "runs" / "none-0" / OUTCOME_FILE
+    first.write_text(re.sub(r'"usd": ?0[.0]*', '"usd": null', first.read_text()))
+    (row, _) = compare(tmp_path / "c", client(), "none,icl", **small).report["variants"]
+    assert (row["usd"], row["by_role"]["agent"]["usd"]) == (None, None)
 
 
 @pytest.mark.slow
