@@ -310,6 +310,13 @@ def test_the_budget_removes_entries_in_the_order_of_their_worth(tmp_path: Path, 
     assert seen.result.errors.get("pruned_entries", 0) == pruned
 
 
+def test_a_new_entry_does_not_count_as_never_used(tmp_path: Path) -> None:
+    seed = playbook(tmp_path, {"text": "If it is an old case, do it.", "uses": 1})
+    played = model(agent=ignorant, reflector=lambda call: reflecting("If it is a new case, do it."))
+    seen = learned(tmp_path, ONE, played, settings={**ONCE, "budget": 14}, seed_context=seed)
+    assert seen.texts == ["If it is a new case, do it."]
+
+
 # ---- offline, online, validation
 
 

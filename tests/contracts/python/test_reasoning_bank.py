@@ -194,6 +194,13 @@ def test_reports_count_first_attempts_and_the_best_of_k_separately(tmp_path: Pat
     assert seen.result.scores == {"test": 0.0, "test_best_of_k": best}
 
 
+@pytest.mark.parametrize(("labels", "by"), [(True, "agreement"), (False, "contrast")])
+def test_a_contrast_that_read_the_scores_chooses_no_prediction(tmp_path: Path, labels: bool, by: str) -> None:
+    rules = {"agent": differing(), "judge": refusing}
+    seen = bank(tmp_path, settings={"online": True}, rules=rules, labels=labels)
+    assert seen.steps[0].attempts[0].choice["by"] == by
+
+
 def test_an_unknown_outcome_teaches_nothing(tmp_path: Path) -> None:
     seen = bank(tmp_path, rules={"judge": lambda call: "no JSON"}, labels=False)
     assert len(seen.result.context) == 0
