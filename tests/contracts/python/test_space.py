@@ -287,6 +287,17 @@ def test_a_program_edits_rolls_back_and_forgets(learned_run: Seen) -> None:
     in_space(learned_run, work)
 
 
+def test_a_merge_with_a_forgotten_entry_is_forgotten(learned_run: Seen) -> None:
+    async def work(space: Any) -> None:
+        (task,) = (source for source in space.context.get("e1").sources if source.startswith("task:"))
+        await space.edit(practicum.Merge(("e0", "e1"), text="Look twice."))
+        done = await space.forget(sources=[task])
+        assert (done.left, [one.id for one in done.removed]) == (0, ["e0"])
+        assert [one.id for one in space.context] == ["e2"]
+
+    in_space(learned_run, work)
+
+
 # ---- further tasks
 
 
