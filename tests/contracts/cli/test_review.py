@@ -215,8 +215,11 @@ def test_a_stopped_trial_continues_and_pays_nothing_twice_unless_the_tasks_chang
 
 def test_the_gate_approves_only_edits_that_are_shown_to_be_better(shell: Shell) -> None:
     tasks = [{"id": f"v{n}", "input": f"A dark screen, case {n}.", "target": "K7"} for n in range(30)]
-    write_lines(shell / "val.jsonl", tasks)
     shell.fails("review foreign --try all --val test.jsonl --approve-better")  # 20 tasks or more
+    # Eight tasks won are enough for one edit (e-value 57 of 20), and not for one of three (57 of 60).
+    write_lines(shell / "val.jsonl", [*tasks[:8], *({**task, "target": "K9"} for task in tasks[8:])])
+    assert shell.json("review foreign --try all --val val.jsonl --approve-better")["approved"] == []
+    write_lines(shell / "val.jsonl", tasks)
     value = shell.json("review foreign --try all --val val.jsonl --approve-better")
     assert shell.texts("foreign") == [SCREEN]
     assert value["approved"] == [ids(shell, SCREEN, state="approved")]

@@ -34,6 +34,10 @@ def test_a_round_makes_a_candidate_that_a_share_of_the_sessions_sees(locked: Cli
     assert set(sides) == {0, candidate}
     # A session stays on its side.
     assert seen(locked, sessions=5) == sides[:5]
+    # Of a session, only the first score counts.
+    asking = locked.in_session(f"s{sides.index(candidate)}")
+    for _ in range(LENGTH + 1):
+        asking.report(asking.ask("Which one?"), score=1.0)
     # No second round begins, and the playbook is not edited.
     locked.teach(2, start=100)
     assert str(candidate) in locked.post("/v1/learn")["learning"]
