@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from profiles import cases
-from python_kit import Seen, chats, in_space, learned, refused, reported
+from python_kit import Seen, chats, in_space, learned, playbook, refused, reported
 from python_roles import add, agent, asks, change, curator, ignorant, model, reflecting
 from python_tasks import lesson, message, messages, word
 
@@ -227,7 +227,8 @@ def test_a_redacted_value_is_in_no_prompt_and_no_file_and_scores_as_before(tmp_p
         return {"answer": placeholder}
 
     played = model(agent=repeating, reflector=lambda call: reflecting(f"Read: {call.prompt.user[-300:]}"))
-    seen = learned(tmp_path, tasks, played, settings={"rounds": 0}, redact="all", test=tasks)
+    seed = playbook(tmp_path / "seed", f"Write to {EMAIL}.")
+    seen = learned(tmp_path, tasks, played, settings={"rounds": 0}, redact="all", test=tasks, seed_context=seed)
     assert seen.result.scores["test"] == 1.0
     assert len(set(placeholders)) == 1
 
