@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from serving import Place, Reply, Served, asynchronous, served
+from serving import Place, Reply, Served, add_learned, asynchronous, served
 from users import edit_waits
 
+from practicum.core.edits import Add
 from practicum.serve import editing
 from practicum.session.amend import writing
 
@@ -47,3 +48,14 @@ async def test_edits_are_refused_while_the_space_learns_and_an_approved_one_is_l
         assert (await decide(at, "99.1", "approve")).status == 404
         assert (await at.send("POST", "/v1/rollback", {})).status == 200
         assert await texts(at) == ["Lost cards go to the blue team."]
+
+
+@asynchronous
+async def test_an_edit_does_not_make_a_version_live_that_waits_for_its_canary(place: Place) -> None:
+    async with served(**place, learn=True) as at:
+        at.service.learner.stop()
+        async with writing(at.service.spaces["default"].store) as store:
+            add_learned(store, Add("rules", "Refunds take 30 days."))
+        refused = await edit(at)
+        assert (refused.status, refused.json["error"]["code"]) == (409, "rollout.pending")
+        assert await texts(at) == []

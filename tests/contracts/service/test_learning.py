@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from service_kit import LEARNING, LENGTH, Client, serving_here, slow, unique, until
+from service_kit import LEARNING, LENGTH, Client, run_json, serving_here, slow, unique, until
 from service_model import Model, prompt_of
 
 SESSIONS = 14
@@ -157,6 +157,10 @@ def test_a_rollout_and_the_sides_of_its_sessions_continue_after_a_restart(model:
 
 @slow
 def test_the_budget_of_a_day_is_hard(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"input": "Which team handles it?", "target": "the red team"}\n' * 3)
+    # The calls of an earlier day, or before the service, do not count.
+    how = ("--model", model.url, "--scorer", "contains", "--method", "ace", "--out", tmp_path / "store")
+    assert run_json("learn", tmp_path / "tasks.jsonl", *how)["usage"]["calls"] > 3
     options = ("--learn-every", 1_000_000, "--max-calls-day", 3, "--method", "ace")
     with serving_here(model, tmp_path / "store", *options) as service:
         client = service.client
