@@ -190,6 +190,9 @@ def test_windows_share_one_store_or_service(tmp_path: Path, locked: Client) -> N
     with over_stdio("--service", locked.url, "--key-env", "MY_KEY", MY_KEY=key) as agent:
         agent.do("remember", text=NOTE, about="lost cards")
     assert NOTE in locked.shown()
+    # The agent may do no more than its window grants, also with a key that permits more.
+    with over_stdio("--service", locked.url, "--key-env", "MY_KEY", "--grant", "ask", MY_KEY=key) as agent:
+        agent.refuses("remember", "key.forbidden", text=NOTE)
     store = tmp_path / "memory"
     with over_stdio("--store", store) as second:
         with over_stdio("--store", store) as first:
