@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from attempts import RULES, TASK, Place, act
-from helpers import make_tasks
+from helpers import asynchronous, make_tasks
 from needs import needs
 from pydantic import BaseModel
 from pydantic_ai import Agent
@@ -23,7 +23,7 @@ from refusals import refused
 import practicum
 from practicum.agents import frameworks
 from practicum.agents.external import FunctionAgent
-from practicum.core.types import Step, Task, Trace
+from practicum.core.types import Step, Task
 from practicum.core.views import View, render_annotated, render_full
 from practicum.testing import ServerOptions, serve
 
@@ -86,13 +86,11 @@ def test_a_provider_that_fails_loses_the_attempt_and_one_journaled_effect_is_an_
     assert len(calls) == 4 + 1 + 1  # the lost attempt is repeated
 
 
-def test_an_endpoint_that_fails_loses_the_attempt_and_an_invalid_name_is_refused() -> None:
-    async def one() -> Trace:
-        async with serve(ServerOptions(responder=lambda body: "word1", behaviours=[("404", 1)])) as server:
-            return await FunctionAgent(frameworks.endpoint(f"{server.url}#mine"))(TASK, View(), Place())
-
-    with refused("provider.failed"):
-        practicum.run_sync(one())
+@asynchronous
+async def test_an_endpoint_that_fails_loses_the_attempt_and_an_invalid_name_is_refused() -> None:
+    async with serve(ServerOptions(responder=lambda body: "word1", behaviours=[("404", 1)])) as server:
+        with refused("provider.failed"):
+            await FunctionAgent(frameworks.endpoint(f"{server.url}#mine"))(TASK, View(), Place())
     for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
         with refused("model.invalid_name"):
             frameworks.endpoint(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from edits import EDITS, IDS, RULES, applicable
-from helpers import make_tasks
+from helpers import asynchronous, make_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -195,18 +195,15 @@ def staging(
     return ran, learn
 
 
-def staged(seed: int, **how: Any) -> Ran:
+@asynchronous
+async def staged(seed: int, **how: Any) -> Ran:
     """The same run, ended."""
     ran, learn = staging(seed, **how)
-
-    async def work() -> None:
-        conductor = asyncio.create_task(ran.stage.conduct())
-        try:
-            await learn()
-        finally:
-            conductor.cancel()
-
-    asyncio.run(work())
+    conductor = asyncio.create_task(ran.stage.conduct())
+    try:
+        await learn()
+    finally:
+        conductor.cancel()
     return ran
 
 
@@ -373,19 +370,16 @@ def test_a_lesson_dropped_in_one_copy_may_still_be_accepted_in_another(seed: int
     assert {f.reason for step in ran.steps for f in step.resolutions if f.lesson in dropped} <= {WORSE, DULL}
 
 
-def test_a_cancelled_run_cancels_its_attempts_in_flight() -> None:
+@asynchronous
+async def test_a_cancelled_run_cancels_its_attempts_in_flight() -> None:
     ran, learn = staging()
-
-    async def work() -> None:
-        running = asyncio.create_task(learn())
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert ran.stage.flying == 4
-        running.cancel()
+    running = asyncio.create_task(learn())
+    for _ in range(20):
         await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert ran.stage.flying == 0
-
-    asyncio.run(work())
+    assert ran.stage.flying == 4
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ran.stage.flying == 0

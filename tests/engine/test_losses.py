@@ -8,12 +8,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from helpers import number_of
+from helpers import asynchronous, number_of
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import Memory, indoors
 
-import practicum
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
 from practicum.core.errors import ProviderError, Stopped
@@ -56,7 +55,8 @@ async def execute(program: Program, run: Run) -> str:
     return state
 
 
-def sit(
+@asynchronous
+async def sit(
     program: Program, journal: Memory, lost: Callable[[str], bool], calls: int = 10**9, seed: int = 0
 ) -> str | None:
     """Run a program: the provider loses the calls of some places, and a stop comes after `calls` calls."""
@@ -76,14 +76,10 @@ def sit(
         return DOWN if lost(call.prompt.user.partition("|")[0]) else f" {number_of(call.prompt.user)}"
 
     run = indoors(Slow(respond), journal=journal)
-
-    async def go() -> str | None:
-        try:
-            return await execute(program, run)
-        except Stopped:
-            return None
-
-    return practicum.run_sync(go())
+    try:
+        return await execute(program, run)
+    except Stopped:
+        return None
 
 
 def depends_on(later: str, lost: str) -> bool:

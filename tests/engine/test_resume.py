@@ -3,17 +3,20 @@ result is the same."""
 
 from __future__ import annotations
 
+import json
+import math
 import signal
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gate import gated_server
+from anyio.from_thread import start_blocking_portal
 from helpers import Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
 from profiles import cases
 from refusals import refused
 from scripts import Learned, learned, resumed
+from serving import serving
 
 import practicum
 from practicum.core.errors import ProviderError
@@ -21,6 +24,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
 from practicum.store import schema, sqlite
 from practicum.store.database import Store
+from practicum.testing import Receive, Send, SimulatedServer
 
 
 def learn(folder: Path, model: ScriptedClient, n: int = 4, batch: int = 2) -> Result:
@@ -70,22 +74,40 @@ def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", client()).steps == 4
 
 
+class Limited:
+    """A simulated server that counts the requests it receives, and refuses each one after the first `most`."""
+
+    received, most = 0, math.inf
+
+    def __init__(self) -> None:
+        self.server = SimulatedServer()
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        self.received += 1
+        if self.received <= self.most:
+            await self.server(scope, receive, send)
+        else:
+            headers = [(b"content-type", b"application/json"), (b"retry-after", b"120")]
+            error = {"error": {"message": "not now", "type": "requests", "code": "rate_limit_exceeded"}}
+            await send({"type": "http.response.start", "status": 429, "headers": headers})
+            await send({"type": "http.response.body", "body": json.dumps(error).encode()})
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, launcher: Launcher) -> None:
     """The provider asks for two minutes of patience, in the middle of a step and in the evaluation."""
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
     write_tasks(tmp_path / "test.jsonl", make_tasks(3, 50))
     options = ("--method", "ace", "--batch-size", "3", "--test", "test.jsonl", "--json", "--seed", "1")
-    with gated_server() as server:
-        server.answer()
-        command = ("learn", "tasks.jsonl", *options, "--model", f"{server.url}#sim", "--out")
+    server = Limited()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(server)) as address:
+        command = ("learn", "tasks.jsonl", *options, "--model", f"{address}/v1#sim", "--out")
         whole = launcher.run((*command, "whole"), tmp_path).json
         once = server.received
 
         def stop_after(calls: int, *command: str) -> None:
             """Press Ctrl-C while the provider refuses all further calls after this number."""
-            most = server.received + calls
-            server.refuse = lambda number: 429 if number > most else None
+            server.most = server.received + calls
             (tmp_path / ".stderr").write_text("")  # without the waits of the previous command
             running = launcher.start(command, tmp_path)
             wait_until(lambda: "waiting" in running.errors or running.ended(), event="the wait")
@@ -95,7 +117,7 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
 
         stop_after(2, *command, "run")
         stop_after(once - 6, "space", "resume", "run", "--json")
-        server.refuse = None
+        server.most = math.inf
         done = launcher.run(("space", "resume", "run", "--json"), tmp_path).json
     assert (done["entries"], done["scores"], done["version"]) == (whole["entries"], whole["scores"], whole["version"])
     assert not [name for name in done["errors"] if "lost" in name]

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from edits import EDITS, RULES, applicable
+from helpers import asynchronous
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -150,14 +151,11 @@ async def refusing(lessons: Sequence[Lesson], context: Context, run: Run) -> Del
     raise AssertionError("joining by code calls no model")
 
 
-def joined(*deltas: Sequence[Edit], threshold: float | None = None) -> Delta:
+@asynchronous
+async def joined(*deltas: Sequence[Edit], threshold: float | None = None) -> Delta:
     """These deltas joined by code, without a call."""
-
-    async def work() -> Delta:
-        join = join_by_code(refusing, threshold=threshold)
-        return await join([Delta(tuple(edits)) for edits in deltas], RULES, indoors(lambda call: ""))
-
-    return asyncio.run(work())
+    join = join_by_code(refusing, threshold=threshold)
+    return await join([Delta(tuple(edits)) for edits in deltas], RULES, indoors(lambda call: ""))
 
 
 def rule(text: str, *lessons: str, **how: Any) -> Add:

@@ -232,6 +232,3 @@ async def test_secrets_in_headers_go_to_one_server_and_not_over_plain_http(monke
         roles = {"agent": f"{agent}/v1#m", "judge": f"{judge}/v1#m"}
         with refused("model.unsafe_key"):
             await practicum.evaluate(TASKS, practicum.Context(), roles=roles, scorer="judge", model_options=options)
-
-
-# ---- scripted models

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from helpers import asynchronous
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -20,7 +21,8 @@ CALL = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 3), st.b
 @given(
     st.lists(CALL, max_size=30), st.none() | st.integers(1, 20), st.none() | st.integers(1, 400), st.integers(0, 100)
 )
-def test_spent_and_reserved_never_exceed_the_limits(
+@asynchronous
+async def test_spent_and_reserved_never_exceed_the_limits(
     calls: list[tuple[int, int, int, bool]], most_calls: int | None, most_tokens: int | None, held: int
 ) -> None:
     usd = None if most_tokens is None else most_tokens / 1000
@@ -47,10 +49,7 @@ def test_spent_and_reserved_never_exceed_the_limits(
         within()
         return True
 
-    async def work() -> list[bool]:
-        return await asyncio.wait_for(asyncio.gather(*(call(*numbers) for numbers in calls)), 5)
-
-    done = asyncio.run(work())
+    done = await asyncio.wait_for(asyncio.gather(*(call(*numbers) for numbers in calls)), 5)
     within()
     assert budget.in_flight == 0
     assert budget.reserved.calls == budget.reserved.tokens == 0
@@ -58,13 +57,11 @@ def test_spent_and_reserved_never_exceed_the_limits(
         assert all(done)
 
 
-def test_a_budget_in_dollars_stops_after_a_call_of_unknown_price() -> None:
-    async def work() -> None:
-        budget = Budget(BudgetLimits(usd=1.0))
-        for usd in (0.1, None):
-            await budget.reserve(Need(1, 9, 0.2))
-            budget.settle(Need(1, 9, 0.2), Usage(1, 5, 4, 0, usd))
-        with refused("budget.spent"):
-            await budget.reserve(Need(1, 9, 0.2))
-
-    asyncio.run(work())
+@asynchronous
+async def test_a_budget_in_dollars_stops_after_a_call_of_unknown_price() -> None:
+    budget = Budget(BudgetLimits(usd=1.0))
+    for usd in (0.1, None):
+        await budget.reserve(Need(1, 9, 0.2))
+        budget.settle(Need(1, 9, 0.2), Usage(1, 5, 4, 0, usd))
+    with refused("budget.spent"):
+        await budget.reserve(Need(1, 9, 0.2))

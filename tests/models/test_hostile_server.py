@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from helpers import asynchronous
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -52,14 +53,11 @@ async def reply_of(client: Any, limit: float = 20.0) -> Reply | PracticumError:
         return error
 
 
-def ask(sent: Sent, timeout: float = 20.0, **settings: Any) -> tuple[Reply | PracticumError, int]:
+@asynchronous
+async def ask(sent: Sent, limit: float = 20.0, **settings: Any) -> tuple[Reply | PracticumError, int]:
     """The reply or the failure of a call to a server, and the number of requests."""
-
-    async def work() -> tuple[Reply | PracticumError, int]:
-        async with opened(sent, **settings) as (client, requests):
-            return await reply_of(client, timeout), len(requests)
-
-    return asyncio.run(work())
+    async with opened(sent, **settings) as (client, requests):
+        return await reply_of(client, limit), len(requests)
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:
@@ -80,7 +78,7 @@ async def _endless(writer: asyncio.StreamWriter) -> None:
 
 
 def test_the_timeout_is_that_of_a_whole_try() -> None:
-    failure, requests = ask(_drip, attempts=2, timeout=0.2)
+    failure, requests = ask(_drip, attempts=2, limit=0.2)
     assert isinstance(failure, ProviderError)
     assert "the call took longer than `timeout` allows" in str(failure)
     assert requests == 2
@@ -109,24 +107,22 @@ NO_ANSWERS: tuple[bytes, ...] = (
 )  # fmt: skip
 
 
-def test_a_reply_without_an_answer_is_a_failed_call() -> None:
+@asynchronous
+async def test_a_reply_without_an_answer_is_a_failed_call() -> None:
     left = [*NO_ANSWERS]
 
     async def send(writer: asyncio.StreamWriter) -> None:
         writer.write(left.pop(0))
         await writer.drain()
 
-    async def work() -> None:
-        async with opened(send) as (client, _):
-            for sent in NO_ANSWERS:
-                failure = await reply_of(client)
-                assert isinstance(failure, ProviderError), sent[:200]
-                assert len(str(failure).splitlines()) == 1
-                assert len(str(failure)) < 600
-                assert b"[[[" not in sent or "nested too deeply" in str(failure)
-                assert b"gzip" not in sent or "compressed" in str(failure)
-
-    asyncio.run(work())
+    async with opened(send) as (client, _):
+        for sent in NO_ANSWERS:
+            failure = await reply_of(client)
+            assert isinstance(failure, ProviderError), sent[:200]
+            assert len(str(failure).splitlines()) == 1
+            assert len(str(failure)) < 600
+            assert b"[[[" not in sent or "nested too deeply" in str(failure)
+            assert b"gzip" not in sent or "compressed" in str(failure)
     assert left == []
 
 
@@ -172,30 +168,28 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.slow
-def test_any_reply_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
-    async def work() -> None:
-        body = b""
+@asynchronous
+async def test_any_reply_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
+    body = b""
 
-        async def send(writer: asyncio.StreamWriter) -> None:
-            writer.write(ok(body))
-            await writer.drain()
+    async def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(ok(body))
+        await writer.drain()
 
-        async with opened(send) as (client, _):
-            loop = asyncio.get_running_loop()
+    async with opened(send) as (client, _):
+        loop = asyncio.get_running_loop()
 
-            @settings(max_examples=examples(300), deadline=None)
-            @given(spoiled() | st.binary(max_size=200))
-            def check(sent: bytes) -> None:
-                nonlocal body
-                body = sent
-                reply = asyncio.run_coroutine_threadsafe(reply_of(client), loop).result(20)
-                if isinstance(reply, Reply):
-                    read = received(reply, 10, 1024, client.cost)
-                    assert read.text.encode().decode() == read.text
-                    assert 0 < read.usage.tokens < 2**54
-                else:
-                    assert isinstance(reply, ProviderError | ModelError)
+        @settings(max_examples=examples(300), deadline=None)
+        @given(spoiled() | st.binary(max_size=200))
+        def check(sent: bytes) -> None:
+            nonlocal body
+            body = sent
+            reply = asyncio.run_coroutine_threadsafe(reply_of(client), loop).result(20)
+            if isinstance(reply, Reply):
+                read = received(reply, 10, 1024, client.cost)
+                assert read.text.encode().decode() == read.text
+                assert 0 < read.usage.tokens < 2**54
+            else:
+                assert isinstance(reply, ProviderError | ModelError)
 
-            await asyncio.to_thread(check)
-
-    asyncio.run(work())
+        await asyncio.to_thread(check)

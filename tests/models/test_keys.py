@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import asynchronous
 from raw_server import completion, ok, raw_server
 from refusals import refused
 
@@ -42,18 +42,15 @@ def write_keys(folder: Path, text: str, mode: int = 0o600) -> None:
     (folder / "keys.toml").chmod(mode)
 
 
-def ask(how: Callable[[str], Any], sent: bytes = ok(completion())) -> tuple[Any, list[str]]:
+@asynchronous
+async def ask(how: Callable[[str], Any], sent: bytes = ok(completion())) -> tuple[Any, list[str]]:
     """The result or the error of `how(address)`, and the values of Authorization that a server at the address got."""
-
-    async def work() -> tuple[Any, list[str]]:
-        async with raw_server(sent) as (address, heads):
-            try:
-                result = await how(address)
-            except PracticumError as error:
-                result = error
-            return result, [re.findall(r"(?i)^authorization: (.*)\r$", head, re.M)[0] for head in heads]
-
-    return asyncio.run(work())
+    async with raw_server(sent) as (address, heads):
+        try:
+            result = await how(address)
+        except PracticumError as error:
+            result = error
+        return result, [re.findall(r"(?i)^authorization: (.*)\r$", head, re.M)[0] for head in heads]
 
 
 def call(**settings: Any) -> Callable[[str], Any]:

@@ -178,4 +178,4 @@ def test_a_server_ends_with_its_process(model: Path, tmp_path: Path) -> None:
         url = process.stdout.readline().decode().strip()
         assert answers(url)
         process.kill()
-    wait_until(lambda: not answers(url), 10, "the end of the server")
+    wait_until(lambda: not answers(url), "the end of the server", 10)

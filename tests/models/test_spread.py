@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+from helpers import asynchronous
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
@@ -45,18 +46,15 @@ def counts_of(model: Spread) -> dict[str, int]:
     return {server.name: len(client.calls) for server, client in model.clients.items()}
 
 
-def homes(model: Spread, *asked: Prompt) -> list[str]:
+@asynchronous
+async def homes(model: Spread, *asked: Prompt) -> list[str]:
     """The servers that answer these prompts, one after another."""
-
-    async def work() -> list[str]:
-        names = []
-        for prompt in asked:
-            before = counts_of(model)
-            await model.complete("agent", prompt, None, CallOptions())
-            names += [name for name, count in counts_of(model).items() if count > before[name]]
-        return names
-
-    return asyncio.run(work())
+    names = []
+    for prompt in asked:
+        before = counts_of(model)
+        await model.complete("agent", prompt, None, CallOptions())
+        names += [name for name, count in counts_of(model).items() if count > before[name]]
+    return names
 
 
 def idle(n: int) -> Spread:
@@ -112,23 +110,21 @@ def test_no_server_has_many_more_calls_than_the_others(roles: list[int], n: int,
     assert asyncio.run(work()) == asyncio.run(work())
 
 
-def test_a_conversation_stays_on_its_server_after_another_server_was_busy() -> None:
-    async def work() -> list[int]:
-        arrived: asyncio.Queue[None] = asyncio.Queue()
-        held = [Held(arrived), Held(arrived)]
-        model = spread(held)
-        busy = [asyncio.create_task(ask(model, "role")) for _ in range(SIDE_BY_SIDE)]
-        for _ in busy:
-            await arrived.get()
-        (home,) = (n for n, client in enumerate(held) if client.calls)
-        held[1 - home].release.set()
-        await ask(model, "role", "a new question")
-        held[home].release.set()
-        await asyncio.gather(*busy)
-        await ask(model, "role", "go on", Turn("a new question", "an answer"))
-        return [len(held[home].calls), len(held[1 - home].calls)]
-
-    assert asyncio.run(work()) == [SIDE_BY_SIDE, 2]
+@asynchronous
+async def test_a_conversation_stays_on_its_server_after_another_server_was_busy() -> None:
+    arrived: asyncio.Queue[None] = asyncio.Queue()
+    held = [Held(arrived), Held(arrived)]
+    model = spread(held)
+    busy = [asyncio.create_task(ask(model, "role")) for _ in range(SIDE_BY_SIDE)]
+    for _ in busy:
+        await arrived.get()
+    (home,) = (n for n, client in enumerate(held) if client.calls)
+    held[1 - home].release.set()
+    await ask(model, "role", "a new question")
+    held[home].release.set()
+    await asyncio.gather(*busy)
+    await ask(model, "role", "go on", Turn("a new question", "an answer"))
+    assert [len(held[home].calls), len(held[1 - home].calls)] == [SIDE_BY_SIDE, 2]
 
 
 def test_a_failed_server_is_skipped_and_its_calls_move_to_another() -> None:

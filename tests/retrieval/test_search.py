@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import asynchronous
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -92,7 +93,8 @@ def same(matches: Sequence[Match], expected: list[Match]) -> bool:
     st.sampled_from([*WEIGHTS]),
 )
 @settings(max_examples=examples(15))
-def test_every_version_is_searched_as_by_comparing_all_entries(
+@asynchronous
+async def test_every_version_is_searched_as_by_comparing_all_entries(
     many: int, first: list[Add], later: list[list[Edit]], asked: list[tuple[int, Filter, str]], retrieval: Retrieval
 ) -> None:
     """Versions are searched in any order, also older ones again; one retriever serves them all."""
@@ -100,16 +102,12 @@ def test_every_version_is_searched_as_by_comparing_all_entries(
     for each in later:
         contexts.append(contexts[-1].apply(Delta(tuple(each))).context)
     retriever = Retriever(Vectors(Words()), many, retrieval=retrieval)
-
-    async def work() -> None:
-        for number, where, text in asked:
-            context = contexts[number % len(contexts)]
-            search = await retriever.nearest(context, text, 5, where)
-            assert same(search.matches, await by_hand(context, text, 5, where, retrieval))
-            assert search.exact or many == 1
-            assert where.section or not any(match.entry.section == ".hidden" for match in search.matches)
-
-    asyncio.run(work())
+    for number, where, text in asked:
+        context = contexts[number % len(contexts)]
+        search = await retriever.nearest(context, text, 5, where)
+        assert same(search.matches, await by_hand(context, text, 5, where, retrieval))
+        assert search.exact or many == 1
+        assert where.section or not any(match.entry.section == ".hidden" for match in search.matches)
 
 
 def memories(*texts: str) -> Context:
@@ -134,17 +132,14 @@ def test_only_matching_entries_are_embedded_and_only_once() -> None:
 
 
 @pytest.mark.parametrize("many", [1, 1_000])
-def test_concurrent_searches_in_different_contexts_do_not_disturb_each_other(many: int) -> None:
+@asynchronous
+async def test_concurrent_searches_in_different_contexts_do_not_disturb_each_other(many: int) -> None:
     old = memories(*(f"text {n}" for n in range(100)))
     new = old.apply(Delta((Update("e5", "quite another"), Add("memories", "newest")))).context
     retriever = Retriever(Vectors(Words()), many)
-
-    async def work() -> list[str]:
-        asked = [(old, "text 5"), (new, "text 5"), (new, "newest"), (old, "newest")] * 3
-        results = await asyncio.gather(*(retriever.nearest(context, text, 1) for context, text in asked))
-        return [result.matches[0].entry.text for result in results]
-
-    first, second, third, fourth, *others = asyncio.run(work())
+    asked = [(old, "text 5"), (new, "text 5"), (new, "newest"), (old, "newest")] * 3
+    results = await asyncio.gather(*(retriever.nearest(context, text, 1) for context, text in asked))
+    first, second, third, fourth, *others = (result.matches[0].entry.text for result in results)
     assert (first, third) == ("text 5", "newest")
     assert second != "text 5"
     assert fourth != "newest"

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from aiohttp import web
+from helpers import asynchronous
 from refusals import refused
 from sqlalchemy import event
 
@@ -76,20 +77,17 @@ def test_a_reader_keeps_the_latest_queries_in_memory_and_asks_no_database(
         assert statements == []
 
 
-def test_concurrent_callers_share_a_text_and_a_cancelled_one_does_not_stop_another() -> None:
+@asynchronous
+async def test_concurrent_callers_share_a_text_and_a_cancelled_one_does_not_stop_another() -> None:
     embedder = Counting()
     vectors = Vectors(embedder)
-
-    async def work() -> np.ndarray:
-        one, two = await asyncio.gather(vectors(["a", "bb"]), vectors(["bb", "ccc"]))
-        assert (one[1] == two[0]).all()
-        cancelled = asyncio.create_task(vectors(["dddd"]))
-        other = asyncio.create_task(vectors(["dddd"]))
-        await asyncio.sleep(0)
-        cancelled.cancel()
-        return await other
-
-    assert asyncio.run(work()).shape == (1, 2)
+    one, two = await asyncio.gather(vectors(["a", "bb"]), vectors(["bb", "ccc"]))
+    assert (one[1] == two[0]).all()
+    cancelled = asyncio.create_task(vectors(["dddd"]))
+    other = asyncio.create_task(vectors(["dddd"]))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert (await other).shape == (1, 2)
     assert {*embedder.asked} == {"a", "bb", "ccc", "dddd"}
     assert embedder.asked.count("bb") == 1
 
@@ -157,14 +155,11 @@ async def embedding_server(most: int, fails_at: int = 0) -> AsyncIterator[list[l
 
 
 @pytest.mark.parametrize(("most", "calls"), [(10, 30), (2048, 1)])
-def test_texts_are_sent_in_as_many_calls_as_the_server_needs(most: int, calls: int) -> None:
+@asynchronous
+async def test_texts_are_sent_in_as_many_calls_as_the_server_needs(most: int, calls: int) -> None:
     texts = ["x" * n for n in range(120)]
-
-    async def work() -> tuple[np.ndarray, list[list[str]]]:
-        async with embedding_server(most) as answered:
-            return await Vectors(open_embedder("openai:m"))([*texts, "x" * 7]), answered
-
-    vectors, answered = asyncio.run(work())
+    async with embedding_server(most) as answered:
+        vectors = await Vectors(open_embedder("openai:m"))([*texts, "x" * 7])
     assert vectors[:, 1] == pytest.approx([n / np.hypot(1, n) for n in [1, *range(1, 120), 7]])
     assert sorted(map(len, chain.from_iterable(answered))) == sorted([1, *range(1, 120)])
     assert len(answered) <= calls

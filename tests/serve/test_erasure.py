@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from dying import in_child, killed, moments
-from helpers import run_command
+from helpers import files_with, run_command
 from serving import Served, asynchronous, served, until
 from sqlalchemy import select
-from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
+from users import BEN, EPISODES, SECRETS, learn, rows, teach, texts
 
 from practicum.core.errors import StoreError
 from practicum.serve import erasing
@@ -64,7 +64,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def left_in(folder: Path, ids: list[str]) -> list[str]:
-    return [*files_with(folder, *MARKS, *ids)]
+    return files_with(folder, *MARKS, *ids)
 
 
 def copied(source: Path, folder: Path) -> Path:
@@ -198,7 +198,7 @@ async def test_while_only_bytes_are_left_all_users_are_served(
         status, body = await _delete(at)
         assert (status, body["state"], body["left"]) == (200, "done", 0)
         assert (await _delete(at))[0] == 404
-        assert [*files_with(store, USER, *filled[1])] == []
+        assert files_with(store, USER, *filled[1]) == []
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
         command = ["space", "forget", "run", "--source", name, "--yes", "--no-copy"]
         done = run_command(command, run.parent)
         assert done.code == (2 if state == schema.FORGOTTEN else 0), done.err
-        assert [*files_with(run, f"quetzal number {number}?", ids[number])] == []
+        assert files_with(run, f"quetzal number {number}?", ids[number]) == []
         assert [path.name for path in run.parent.iterdir() if "before" in path.name] in ([], [".run-before-forget"])
         assert run_command(command, run.parent).code == 2
 
@@ -259,6 +259,6 @@ async def test_a_removal_also_removes_the_test_tasks_of_the_replay_gate(tmp_path
         at.service.learner.want("default")
         await until(lambda: rows(at, schema.rollouts))
         assert json.loads(rows(at, schema.rollouts)[0].data)["gate"]["tasks"] >= 8
-        assert [*files_with(tmp_path, "quetzal")]
+        assert files_with(tmp_path, "quetzal")
         assert (await erasing.forget_user(at.service, "default", USER)).left == 0
-        assert [*files_with(tmp_path, "quetzal")] == []
+        assert files_with(tmp_path, "quetzal") == []

@@ -17,7 +17,7 @@ from helpers import run_command
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import Field
-from serving import Served, asynchronous, served
+from serving import Served, asynchronous, bearer, served
 
 from practicum import PracticumError, client
 from practicum.core.errors import UsageError
@@ -54,10 +54,6 @@ def _repeat() -> Iterator[None]:
 
     yield
     del OPERATIONS["repeat"]
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 async def by_http(at: Served, key: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import CHAT, RESPONSES, Place, Served, asynchronous, served, serving
+from serving import CHAT, RESPONSES, Place, asynchronous, served, serving
+from users import stored
 
 from practicum.serve import protocols
 from practicum.serve.protocols import MOST_TEXT, StreamReader
-from practicum.store import schema
 
 MB = 2**20
 QUESTION = "Which team handles lost cards?"
@@ -48,16 +47,6 @@ def delta(**message: Any) -> bytes:
 
 def whole(text: str) -> bytes:
     return json.dumps({"id": "r1", "choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
-
-
-async def stored(at: Served) -> list[dict[str, Any]]:
-    """The stored interactions, the oldest first."""
-    await asyncio.wrap_future(at.service.database.do(lambda db: None))
-    i = schema.interactions
-    return [
-        {**row._mapping, **json.loads(row.data)}
-        for row in at.service.database.rows(at.service.spaces["default"].store.select(i).order_by(i.c.id))
-    ]
 
 
 # Answers

@@ -7,10 +7,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from helpers import run_command
+from raw_server import ok, raw_server
 from serving import CHAT, RESPONSES, Served, asynchronous, served, until
 
 from practicum.serve import connections
@@ -22,35 +22,6 @@ BLANK = [
     b"", b" ", b"\t", "\u200b\u2060\ufeff".encode(), "\u200d\u200c".encode(), "\u3164\u115f".encode(), b"\xa0",
     "\u202e".encode(),
 ]  # fmt: skip
-
-
-def replied(body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-
-
-@dataclass
-class Raw:
-    """A model server that records each request as bytes, and answers each with `reply`."""
-
-    reply: bytes = replied(b"{}")
-    requests: list[bytes] = field(default_factory=list)
-    url: str = ""
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-        self.requests.append(head + await reader.readexactly(int(length[0]) if length else 0))
-        writer.write(self.reply)
-        writer.close()
-
-
-@asynccontextmanager
-async def raw_upstream() -> AsyncIterator[Raw]:
-    raw = Raw()
-    server = await asyncio.start_server(raw.answer, "127.0.0.1", 0)
-    raw.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with server:
-        yield raw
 
 
 @asynccontextmanager
@@ -181,14 +152,15 @@ ODD = [
 
 @asynchronous
 async def test_a_path_is_sent_as_it_was_compared_or_refused_before_it_is_looked_up(tmp_path: Path) -> None:
-    async with raw_upstream() as raw, served(tmp_path, address=raw.url, passing=("/v1/files",)) as at:
+    passing = ("/v1/files",)
+    async with raw_server(ok({})) as (address, sent_on), served(tmp_path, address=address, passing=passing) as at:
         for target in NORMAL:
             assert (target, status(await sent(at, request(f"GET {target}")))) == (target, 200)
-        assert [one.split(b" ", 2)[1] for one in raw.requests] == [target.encode() for target in NORMAL]
+        assert [one.split(" ", 2)[1] for one in sent_on] == [*NORMAL]
         for target in ODD:
             answer = await sent(at, request(f"GET {target}"))
             assert (target, status(answer), answer.count(b"HTTP/1.1")) == (target, 400, 1)
-        assert len(raw.requests) == len(NORMAL)
+        assert len(sent_on) == len(NORMAL)
 
 
 # Least privilege at the upstream
@@ -219,15 +191,14 @@ CONTINUING = {
 async def test_a_request_continues_a_response_of_its_space_only(tmp_path: Path) -> None:
     bearer = {"authorization": f"Bearer {KEY}"}
     key, keys = f"authorization: Bearer {KEY}".encode(), (f"default={KEY}",)
-    answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": []}).encode()
-    async with raw_upstream() as raw:
-        raw.reply = replied(answer)
-        async with served(tmp_path / "a", address=raw.url, keys=keys) as at:
+    response = {"id": "resp_1", "object": "response", "status": "completed", "output": []}
+    async with raw_server(ok(response)) as (address, sent_on):
+        async with served(tmp_path / "a", address=address, keys=keys) as at:
             for name, (body, expected) in CONTINUING.items():
                 assert (name, status(await sent(at, request(f"POST {RESPONSES}", key, body=body)))) == (name, expected)
             compressed = request(f"POST {RESPONSES}", key, b"content-encoding: gzip", body=b"\x1f\x8b")
             assert status(await sent(at, compressed)) == 415
-            assert not raw.requests
+            assert not sent_on
             # Without an `input`, as with a stored prompt, no interaction is stored, and the response is known.
             assert (await at.send("POST", RESPONSES, {"prompt": {"id": "p"}}, bearer)).status == 200
             assert not (await at.send("GET", "/v1/interactions", None, bearer)).json["interactions"]
@@ -243,10 +214,10 @@ async def test_a_request_continues_a_response_of_its_space_only(tmp_path: Path) 
                 '"conversation": "theirs", "input": "x", "conversation": null',
             ):  # fmt: skip
                 assert (await at.send("POST", RESPONSES, f"{{{fields}}}".encode(), bearer)).status == 200
-                assert b"theirs" not in raw.requests[-1]
+                assert "theirs" not in sent_on[-1]
         # A service that passes these paths continues anything.
         passing = ("/v1/responses", "/v1/conversations")
-        async with served(tmp_path / "b", address=raw.url, keys=keys, passing=passing) as at:
+        async with served(tmp_path / "b", address=address, keys=keys, passing=passing) as at:
             for name in ("escaped", "UTF-16", "a conversation"):
                 answer = await sent(at, request(f"POST {RESPONSES}", key, body=CONTINUING[name][0]))
                 assert (name, status(answer)) == (name, 200)

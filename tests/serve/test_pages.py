@@ -1,4 +1,4 @@
-"""The dashboard: sign-in that expires, links from other sites, and paged interactions.
+"""The dashboard: paged interactions.
 
 `tests/contracts/service/test_pages.py` has the promises of docs/view.md.
 """
@@ -9,32 +9,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from persons import Person
 from serving import asynchronous, served
 
-from practicum.serve import access
-from practicum.store import schema
 from practicum.view.read import episodes
-
-
-@asynchronous
-async def test_a_reviewer_is_signed_out_when_the_login_expires(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        _, key = await asyncio.to_thread(access.add_key, at.service.database, "anna", "", ["review"], None)
-        at.keys.forget()
-        await at.keys.refresh()
-        person = Person(at)
-        assert (await person.sign_in(key)).status == 303
-        assert (await person.get("/s/default")).status == 200
-        # A link from another site reaches the page although browsers send no cookie with it.
-        page = await Person(at).get("/s/default?days=30", **{"sec-fetch-site": "cross-site"})
-        assert (page.status, 'content="0;url=/s/default?days=30"' in page.text) == (200, True)
-        t = schema.logins
-        await asyncio.wrap_future(at.service.database.do(lambda at_: at_.run(t.update().values(expires=1.0))))
-        assert (await person.get("/s/default")).status == 303
-        # A page that is open reports this, and requests its part no more.
-        part = await person.get("/s/default/live", **{"hx-request": "true"})
-        assert (part.status, part.headers["hx-reswap"], "hx-get" in part.text) == (401, "outerHTML", False)
 
 
 @asynchronous

@@ -44,31 +44,24 @@ def own_block(asked: str) -> list[dict[str, str]]:
     return blocks("\n".join(rules("billing")), asked)
 
 
-async def send(at: Served, content: Any, path: str = CHAT) -> str:
-    """Ask, and return the id of the interaction."""
-    return (await at.send("POST", path, {"messages": [{"role": "user", "content": content}]})).interaction
-
-
 @asynchronous
 async def test_agents_with_different_boilerplate_share_a_space(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         for first, shape in ((0, around), (100, own_block)):
             words = {asked: f"word{first + n}x" for n, asked in enumerate(QUESTIONS)}
             for asked, word in words.items():
-                await at.report(interaction=await send(at, shape(asked)), target=word)
+                await at.report(interaction=(await at.ask(shape(asked))).interaction, target=word)
             for asked in (*QUESTIONS, *UNRELATED):
-                await send(at, shape(asked))
-                sent = prompt(at.upstream.requests[-1].body)
+                sent = await at.shown(shape(asked))
                 assert [word for word in words.values() if word in sent] == [
                     words[one] for one in words if one == asked
                 ], asked
         # Questions that differ in a number are different questions.
         orders = {"\n".join([*rules("shop"), f"Which shelf holds order {n}?"]): f"shelf{n}x" for n in (11, 12)}
         for asked, shelf in orders.items():
-            await at.report(interaction=await send(at, asked), target=shelf)
+            await at.report(interaction=(await at.ask(asked)).interaction, target=shelf)
         for asked, shelf in orders.items():
-            await send(at, asked)
-            same = prompt(at.upstream.requests[-1].body).rpartition(HEADING)[2]
+            same = (await at.shown(asked)).rpartition(HEADING)[2]
             assert [each for each in orders.values() if each in same] == [shelf]
 
 
@@ -91,13 +84,13 @@ async def test_results_of_tools_are_not_a_question(tmp_path: Path) -> None:
 @asynchronous
 async def test_a_small_model_is_shown_similar_requests_as_turns_that_say_so(tmp_path: Path) -> None:
     async with served(tmp_path, profile="small") as at:
-        await at.report(interaction=await send(at, "Who handles refunds?"), target="The Falcon team.")
+        await at.report(interaction=(await at.ask("Who handles refunds?")).interaction, target="The Falcon team.")
         for asked, turns in {
             "Who handles a refund?": [("Who handles refunds?", "The Falcon team.")],
             "Who handles refunds of train tickets?": [(f"{SIMILAR_TURN}\nWho handles refunds?", "The Falcon team.")],
             "Who handles parking permits?": [],
         }.items():
-            await send(at, asked)
+            await at.ask(asked)
             texts = [message["content"] for message in json.loads(at.upstream.requests[-1].body)["messages"]]
             assert texts[-1] == asked
             assert [*zip(texts[-3:-2], texts[-2:-1], strict=True)] == turns
@@ -114,11 +107,10 @@ LANGUAGES = {
 async def test_corrections_in_other_scripts_stay_with_their_questions(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         for n, (asked, _, _) in enumerate(LANGUAGES.values()):
-            await at.report(interaction=await send(at, asked), target=f"word{n}x")
+            await at.report(interaction=(await at.ask(asked)).interaction, target=f"word{n}x")
         for n, (asked, alike, other) in enumerate(LANGUAGES.values()):
             for question, shown in ((asked, True), (alike, True), (other, False)):
-                await send(at, question)
-                assert (f"word{n}x" in prompt(at.upstream.requests[-1].body)) == shown, question
+                assert (f"word{n}x" in await at.shown(question)) == shown, question
 
 
 # Filter

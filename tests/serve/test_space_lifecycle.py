@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from dying import in_child, killed, moments
-from serving import CHAT, Place, Reply, Served, asynchronous, served, until
+from serving import CHAT, Place, Reply, Served, asynchronous, bearer, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.errors import StoreError
@@ -26,10 +26,6 @@ FACES = (
     "/v1/interactions", "/v1/playbook", "/v1/history", "/v1/review", "/v1/user?user=anna",
 )  # fmt: skip
 """The operations that read the data of a space."""
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 async def remake(at: Served, headers: dict[str, str] | None = None) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from needs import needs
-from serving import CHAT, MESSAGES, RESPONSES, TEXT, Served, asynchronous, prompt, served, until
+from serving import CHAT, MESSAGES, RESPONSES, TEXT, Served, asynchronous, prompt, served
 from sqlalchemy import select
+from users import stored
 
 from practicum.serve.protocols import Unreadable, read_request
 from practicum.serve.spans import Spans
@@ -26,14 +27,6 @@ ASKED: dict[str, dict[str, Any]] = {
     RESPONSES: {"input": QUESTION},
     MESSAGES: {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 9},
 }
-
-
-async def stored(at: Served) -> list[dict[str, Any]]:
-    """The interactions, the oldest first."""
-    t = tables.interactions
-    await until(lambda: not at.service.database.writer.unwritten)
-    rows = at.service.database.rows(select(t).order_by(t.c.id))
-    return [{**json.loads(row.data), "session": row.session} for row in rows]
 
 
 # Answers

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import asynchronous
 from refusals import refused
 from rows import execute, put
 from sqlalchemy import Connection, event, select
@@ -85,7 +86,8 @@ def test_an_error_of_a_posted_row_is_raised_at_the_end_unless_the_block_failed(t
 
 
 @pytest.mark.durable
-def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
+@asynchronous
+async def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         commits = 0
         first, go = threading.Event(), threading.Event()
@@ -97,31 +99,26 @@ def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
             assert go.wait(10)
 
         event.listen(store.database.backend.engine, "commit", hold)
-
-        async def work() -> None:
-            one = asyncio.create_task(store.write(schema.vectors, [vector(b"first")]))
-            await asyncio.to_thread(first.wait, 10)
-            rest = [asyncio.create_task(store.write(schema.vectors, [vector(b"%d" % n)])) for n in range(50)]
-            await asyncio.sleep(0)
-            assert not one.done()
-            go.set()
-            await asyncio.gather(one, *rest)
-
-        asyncio.run(work())
+        one = asyncio.create_task(store.write(schema.vectors, [vector(b"first")]))
+        await asyncio.to_thread(first.wait, 10)
+        rest = [asyncio.create_task(store.write(schema.vectors, [vector(b"%d" % n)])) for n in range(50)]
+        await asyncio.sleep(0)
+        assert not one.done()
+        go.set()
+        await asyncio.gather(one, *rest)
         assert commits == 2
         assert len(keys(store)) == 51
 
 
-def test_close_writes_the_queue_also_of_a_cancelled_caller(tmp_path: Path) -> None:
-    async def work(store: Store) -> None:
-        waiting = [asyncio.ensure_future(store.write(schema.vectors, [vector(b"%d" % n)])) for n in range(20)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        store.close()
-        await asyncio.gather(*waiting[1:])
-
+@asynchronous
+async def test_close_writes_the_queue_also_of_a_cancelled_caller(tmp_path: Path) -> None:
     folder = tmp_path / "a b?c=d%20#e"
-    asyncio.run(work(Store.create(folder)))
+    store = Store.create(folder)
+    waiting = [asyncio.ensure_future(store.write(schema.vectors, [vector(b"%d" % n)])) for n in range(20)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    store.close()
+    await asyncio.gather(*waiting[1:])
     with Store.read(folder) as store:
         assert keys(store) >= {b"%d" % n for n in range(1, 20)}
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from helpers import asynchronous
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
@@ -22,7 +23,8 @@ ONE = JournalRow("step 1/a", "agent", "d1", '["é", false]', Usage(1, 10, 4, 2, 
 BAD = JournalRow("step 1/b", "reflector", "d2", "the provider failed", ok=False)
 
 
-def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
+@asynchronous
+async def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
     tmp_path: Path, shared_url: str | None
 ) -> None:
     page, turn = "[e1] (rules) Look first.", Turn("a", "b")
@@ -30,11 +32,7 @@ def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
     with Store.create(tmp_path, shared_url) as store:
         journal = Journal(store)
         assert journal.find(ONE.place, ONE.digest) is None
-
-        async def write() -> None:
-            await asyncio.gather(*(journal.write(record) for record in (replace(ONE, prompt=first), BAD)))
-
-        asyncio.run(write())
+        await asyncio.gather(*(journal.write(record) for record in (replace(ONE, prompt=first), BAD)))
     with Store.open(tmp_path) as store:
         journal = Journal(store)
         assert journal.before == ONE.usage
@@ -44,7 +42,7 @@ def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
         assert journal.by_role() == {"agent": ONE.usage}
         with refused("journal.mismatch"):
             Journal(store).find(ONE.place, "other")
-        asyncio.run(journal.write(replace(ONE, place="step 2/a", usage=Usage(1, 1, 0, 1, None), prompt=second)))
+        await journal.write(replace(ONE, place="step 2/a", usage=Usage(1, 1, 0, 1, None), prompt=second))
         assert Journal(store).before == Usage(2, 11, 4, 3, None)
         texts = [row.text for row in store.rows(store.select(schema.texts.c.text))]
         assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import practicum
+from helpers import asynchronous
+
 from practicum.core.context import seed_context
 from practicum.core.types import Task, Trace
 from practicum.core.views import View, render_full
@@ -17,10 +18,8 @@ class Place:
     place = "step 1/attempt/0.t1"
 
 
-def act(agent: Any, task: Task = TASK, view: View | None = None) -> Trace:
-    async def one() -> Trace:
-        trace = await agent(task, view or render_full(RULES), Place())
-        assert isinstance(trace, Trace)
-        return trace
-
-    return practicum.run_sync(one())
+@asynchronous
+async def act(agent: Any, task: Task = TASK, view: View | None = None) -> Trace:
+    trace = await agent(task, view or render_full(RULES), Place())
+    assert isinstance(trace, Trace)
+    return trace

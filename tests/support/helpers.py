@@ -6,6 +6,7 @@ many real processes quickly.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,13 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import wraps
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from practicum.core import playbook
 from practicum.core.types import Task
@@ -27,6 +29,8 @@ from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_aske
 from practicum.session.result import Result
 from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
 from practicum.testing import fill
+
+T = TypeVar("T")
 
 
 def make_tasks(n: int, start: int = 0, **meta: Any) -> list[Task]:
@@ -105,18 +109,49 @@ def context_bytes(result: Result) -> str:
     return playbook.export(result.context, "json")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0, event: str = "it") -> None:
-    """Wait for a condition, no longer than its deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{event} did not happen within {seconds:g} s")
-        time.sleep(0.002)
+def asynchronous(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """A test or a helper that is a coroutine."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> T:
+        return asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def wait_until(condition: Callable[[], Any], event: str = "it", seconds: float = 120.0) -> Any:
+    """Ask again until the condition is true, no longer than its deadline, and return its value."""
+    deadline, pause = time.monotonic() + seconds, 0.002
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{event} did not happen within {seconds:g} s"
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return value
+
+
+def files_with(folder: Path, *words: str) -> list[str]:
+    """The files that hold one of these words, as UTF-8."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [path.name for path in files if any(word.encode() in path.read_bytes() for word in words)]
+
+
+def prompt_of(body: Mapping[str, Any]) -> str:
+    """All texts of the body of a request, in the order in which a model reads them."""
+    conversation = body.get("messages", body.get("input"))
+    items = conversation if isinstance(conversation, list) else [{"content": conversation}]
+    contents = [body.get("system"), body.get("instructions"), *(item.get("content") for item in items)]
+    return "\n".join(map(_text, contents))
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return content or ""
 
 
 @dataclass(frozen=True)
 class Done:
-    """A command that ended. `code` is negative where a signal ended it."""
+    """A command that ended: its exit code (negative: the signal that ended it), standard output, standard error."""
 
     code: int
     out: str
@@ -124,7 +159,9 @@ class Done:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one JSON object on standard output."""
+        """The one JSON object, on one line, that is all of standard output."""
+        assert self.out.endswith("\n"), self.out
+        assert self.out.count("\n") == 1, self.out
         value = json.loads(self.out)
         assert isinstance(value, dict)
         return value

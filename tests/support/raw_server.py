@@ -28,15 +28,14 @@ def completion(**fields: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def raw_server(sent: Sent) -> AsyncIterator[tuple[str, list[str]]]:
-    """A server's address, and the heads of its requests."""
-    heads: list[str] = []
+    """A server's address, and its requests."""
+    requests: list[str] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            size = next(int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:"))
-            await reader.readexactly(size)
-            heads.append(head)
+            head = await reader.readuntil(b"\r\n\r\n")
+            sizes = [int(line[15:]) for line in head.splitlines() if line.lower().startswith(b"content-length:")]
+            requests.append((head + await reader.readexactly(sum(sizes))).decode("latin-1"))
             if isinstance(sent, bytes):
                 writer.write(sent)
                 await writer.drain()
@@ -49,6 +48,6 @@ async def raw_server(sent: Sent) -> AsyncIterator[tuple[str, list[str]]]:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", heads
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", requests
     finally:
         server.close()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
+from helpers import asynchronous as asynchronous
+from helpers import prompt_of
 from sqlalchemy import URL
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -39,20 +40,12 @@ TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in rang
 
 Headers = Mapping[str, str]
 
-T = TypeVar("T")
-
 Place = Mapping[str, Any]
 """The store and the folder of a service, as arguments of `served`."""
 
 
-def asynchronous(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
-    """A test that is a coroutine."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> T:
-        return asyncio.run(test(*args, **kwargs))
-
-    return run
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
 
 
 def say_text(body: Any) -> str:
@@ -99,32 +92,22 @@ class Served:
         async with self.http.request(method, self.url + path, data=data, headers=headers) as response:
             return Reply(response.status, response.headers, await response.read())
 
-    async def ask(self, text: str, headers: Headers | None = None, **more: Any) -> Reply:
+    async def ask(self, text: Any, headers: Headers | None = None, **more: Any) -> Reply:
         """Ask in a chat of one message."""
         return await self.send("POST", CHAT, {"messages": [{"role": "user", "content": text}], **more}, headers)
 
     async def report(self, headers: Headers | None = None, **report: Any) -> Reply:
         return await self.send("POST", "/v1/feedback", report, headers)
 
-    async def shown(self, text: str, headers: Headers | None = None) -> str:
+    async def shown(self, text: Any, headers: Headers | None = None) -> str:
         """The prompt that the upstream receives for a question."""
         await self.ask(text, headers)
         return prompt(self.upstream.requests[-1].body)
 
 
 def prompt(body: bytes) -> str:
-    """All texts of a request, in the order in which a model reads them."""
-    sent = json.loads(body)
-    conversation = sent.get("messages", sent.get("input"))
-    items = conversation if isinstance(conversation, list) else [{"content": conversation}]
-    first = [sent.get("system"), sent.get("instructions")]
-    return "\n".join(_text(content) for content in [*first, *(item.get("content") for item in items)])
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content)
-    return content or ""
+    """All texts of a request."""
+    return prompt_of(json.loads(body))
 
 
 async def until(reached: Callable[[], object]) -> None:

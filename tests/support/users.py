@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rows import put
@@ -65,11 +63,11 @@ def rows(at: Served, table: Any) -> list[Any]:
     return [*at.service.database.rows(select(table))]
 
 
-def files_with(folder: Path, *words: str) -> Iterator[str]:
-    """The files that hold one of these words, as UTF-8."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and any(word.encode() in path.read_bytes() for word in words):
-            yield path.name
+async def stored(at: Served) -> list[dict[str, Any]]:
+    """The stored interactions, the oldest first."""
+    await until(lambda: not at.service.database.writer.unwritten)
+    oldest_first = select(schema.interactions).order_by(schema.interactions.c.id)
+    return [{**row._mapping, **json.loads(row.data)} for row in at.service.database.rows(oldest_first)]
 
 
 def texts(at: Served) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fenced import needs_fences
-from helpers import run_command, wait_until
+from helpers import asynchronous, run_command, wait_until
 from postgres import alive
 from profiles import cases
 from refusals import refused
@@ -283,16 +283,14 @@ def test_unfenced_code_is_counted_and_its_children_are_killed(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_a_cancelled_run_leaves_no_folder() -> None:
-    async def cancelled() -> None:
-        task = asyncio.create_task(Sandbox(Limits(wall=60.0)).run({"main.py": "import time\ntime.sleep(60)"}))
-        done, _ = await asyncio.wait([task], timeout=0.3)
-        assert not done
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(cancelled())
+@asynchronous
+async def test_a_cancelled_run_leaves_no_folder() -> None:
+    task = asyncio.create_task(Sandbox(Limits(wall=60.0)).run({"main.py": "import time\ntime.sleep(60)"}))
+    done, _ = await asyncio.wait([task], timeout=0.3)
+    assert not done
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 @pytest.mark.slow

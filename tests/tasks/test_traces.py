@@ -203,9 +203,6 @@ def test_unknown_parts_of_a_chat_are_reported_once_and_the_rest_is_read(write: W
     assert "unknown role 'critic'" in str(traces.problems[0])
 
 
-# Formats of agents.
-
-
 # OpenTelemetry, in its earlier and current conventions.
 
 

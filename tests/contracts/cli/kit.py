@@ -5,7 +5,6 @@ Nothing here knows a module of practicum below its faces: `practicum`, `practicu
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -14,16 +13,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from anyio.from_thread import start_blocking_portal
+from helpers import Done, run_command
+
 import practicum
-from practicum.cli.app import main
 from practicum.testing import ServerOptions, serve
 
 ROOT = Path(__file__).parents[3]
@@ -73,30 +72,6 @@ def all_bytes(folder: Path) -> bytes:
     return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-@dataclass(frozen=True)
-class Done:
-    """A command that ended: its exit code (negative: the signal that ended it), standard output, standard error."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The one JSON object, on one line, that is all of standard output."""
-        assert self.out.endswith("\n"), self.out
-        assert self.out.count("\n") == 1, self.out
-        value = json.loads(self.out)
-        assert isinstance(value, dict)
-        return value
-
-    @property
-    def line(self) -> str:
-        """The one line that says why the command failed."""
-        (line,) = (line for line in self.err.splitlines() if line.startswith("practicum: "))
-        return line.removeprefix("practicum: ")
-
-
 class Shell:
     """Runs `practicum` in this process, with a folder as the current one."""
 
@@ -109,13 +84,7 @@ class Shell:
     def __call__(self, typed: str, *more: object, code: int | tuple[int, ...] = 0) -> Done:
         """Run `practicum TYPED MORE`, which must end with this exit code. `typed` is split as a shell does."""
         arguments = [*shlex.split(typed), *map(str, more)]
-        out, err, ended = StringIO(), StringIO(), 0
-        with chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
-            try:
-                main(arguments)
-            except SystemExit as end:
-                ended = end.code if isinstance(end.code, int) else 0
-        done = Done(ended, out.getvalue(), err.getvalue())
+        done = run_command(arguments, self.folder)
         codes = (code,) if isinstance(code, int) else code
         assert done.code in codes, f"{arguments} ended with {done.code}\n{done.out}{done.err}"
         assert "Traceback" not in done.err
@@ -227,26 +196,11 @@ class Model:
 @contextmanager
 def serving(behaviours: Sequence[tuple[str, int | str]] = ()) -> Iterator[Model]:
     """A model server for as long as the block lasts, with these behaviours of `practicum.testing`."""
-    model, ready = Model(), threading.Event()
-    loop = asyncio.new_event_loop()
-    ended = asyncio.Event()
-
-    async def work() -> None:
-        options = ServerOptions(responder=model.respond, keep=False, behaviours=behaviours)
-        async with serve(options) as server:
-            model.url = server.url
-            ready.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(work(),))
-    thread.start()
-    try:
-        assert ready.wait(60)
+    model = Model()
+    server = serve(ServerOptions(responder=model.respond, keep=False, behaviours=behaviours))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server) as running:
+        model.url = running.url
         yield model
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
-        loop.close()
 
 
 def text_of(body: Body) -> str:

@@ -28,6 +28,10 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+def parts(played: ScriptedClient | None = None) -> practicum.Parts:
+    return practicum.Parts(clients={"agent": played or model()})
+
+
 @dataclass
 class Seen(practicum.Watch):
     """A run and all that was seen of it. It stops after `stop_after` calls."""
@@ -130,7 +134,7 @@ def chats(folder: Path, *numbers: int) -> Path:
 
 def opened(source: Any, played: ScriptedClient | None = None, **how: Any) -> Any:
     """A run, a version or a playbook, open for use in a program."""
-    how = {"parts": practicum.Parts(clients={"agent": played or model()}), **how}
+    how = {"parts": parts(played), **how}
     return practicum.open(source.folder if isinstance(source, Seen) else source, **how)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, TEST, Seen, learned, refused, resumed
+from python_kit import LEARNED, TEST, Seen, learned, parts, refused, resumed
 from python_roles import RULES, agent, down, model
 from python_tasks import lesson, messages, number
 
@@ -56,10 +56,6 @@ def in_a_process(work: Callable[[], Any]) -> int:
         finally:
             os._exit(0)
     return os.WTERMSIG(os.waitpid(pid, 0)[1])
-
-
-def parts(played: ScriptedClient) -> practicum.Parts:
-    return practicum.Parts(clients={"agent": played})
 
 
 TASKS, PAIRS = messages(*range(4)), {"batch": 2}

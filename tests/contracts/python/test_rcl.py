@@ -111,7 +111,7 @@ def test_a_task_that_another_attempt_solved_is_not_intractable(tmp_path: Path) -
         return (varying if number(call) == 1 else ignorant)(call)
 
     seen = primitive(tmp_path, 2, {"group": 2}, "rcl", rules={"agent": sometimes}, profile="small")
-    # Only a small model is limited to what is possible.
+    # The choice of attributions is limited for a small model only.
     possible = {number(call): call.schema["properties"]["attribution"]["enum"] for call in seen.calls("reflector")
                 if asks(call, "attribution")}  # fmt: skip
     assert possible == {0: ["actionable_gap", "intractable"], 1: ["actionable_gap", "execution_variance"]}

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, Seen, in_space, learned, refused, reported
+from helpers import asynchronous
+from python_kit import LEARNED, Seen, in_space, learned, parts, refused, reported
 from python_roles import down, model
 from python_tasks import again, lesson, messages, word
 
@@ -30,10 +31,6 @@ def learned_run(tmp_path: Path, run: Seen) -> Seen:
     """A copy of it."""
     shutil.copytree(run.folder, tmp_path / "run")
     return replace(run, folder=tmp_path / "run")
-
-
-def parts(played: Any = None) -> practicum.Parts:
-    return practicum.Parts(clients={"agent": played or model()})
 
 
 # ---- ten lines of Python
@@ -318,9 +315,7 @@ def test_a_space_learns_from_further_tasks_and_traces_and_pays_once(learned_run:
     assert (learn([])[1].steps, learn([])[0]) == (0, [])
 
 
-def test_run_sync_refuses_to_run_in_a_loop(run: Seen) -> None:
-    async def notebook() -> None:
-        with pytest.raises(RuntimeError):
-            practicum.run_sync(practicum.ask(QUERY, run.folder))
-
-    asyncio.run(notebook())
+@asynchronous
+async def test_run_sync_refuses_to_run_in_a_loop(run: Seen) -> None:
+    with pytest.raises(RuntimeError):
+        practicum.run_sync(practicum.ask(QUERY, run.folder))

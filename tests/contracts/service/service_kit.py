@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,8 @@ import httpx2
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from helpers import Done, run_command
+from helpers import files_with as files_with
+from helpers import wait_until as until
 from mcp.client.client import Client as Connected
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -58,16 +59,6 @@ HELD_OUT = 8
 """The minimum of held-out requests to try a version."""
 
 _numbers = count(1)
-
-
-def until(condition: Callable[[], Any], name: str = "the condition") -> Any:
-    """Ask again until the condition is true, and return its value."""
-    deadline, pause = time.monotonic() + LIMIT, 0.005
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{name} did not happen"
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
-    return value
 
 
 def unique(prefix: str) -> str:
@@ -458,12 +449,6 @@ LENGTH = 20
 
 LEARNING = ("--method", "episodes", "--learn-every", 1_000_000, "--canary", 0.5, "--canary-length", LENGTH)
 """Options of a service that learns when a test says so, by a method that asks no model."""
-
-
-def files_with(folder: Path, *words: str) -> list[str]:
-    """The files that hold one of these words, as UTF-8."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return [path.name for path in files if any(word.encode() in path.read_bytes() for word in words)]
 
 
 @dataclass(frozen=True)

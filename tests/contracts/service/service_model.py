@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anyio.from_thread import start_blocking_portal
+from helpers import prompt_of
 
 from practicum.testing import ServerOptions, SimulatedServer, fill, serve
 
@@ -44,20 +45,6 @@ class Received:
     def prompt(self) -> str:
         """All texts of the request, in the order in which a model reads them."""
         return prompt_of(self.json)
-
-
-def prompt_of(body: Mapping[str, Any]) -> str:
-    """All texts of the body of a request."""
-    conversation = body.get("messages", body.get("input"))
-    items = conversation if isinstance(conversation, list) else [{"content": conversation}]
-    contents = [body.get("system"), body.get("instructions"), *(item.get("content") for item in items)]
-    return "\n".join(map(_text, contents))
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content)
-    return content or ""
 
 
 @dataclass

@@ -9,8 +9,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from helpers import prompt_of
 from service_kit import LEARNING, LENGTH, Client, run_json, serving_here, slow, unique, until
-from service_model import Model, prompt_of
+from service_model import Model
 
 SESSIONS = 14
 
@@ -107,7 +108,7 @@ def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, mo
 
 
 @slow
-def test_a_version_is_dropped_if_another_version_is_made_live_during_its_test(locked: Client, model: Model) -> None:
+def test_a_version_is_dropped_if_another_version_goes_live_during_its_test(locked: Client, model: Model) -> None:
     word = unique("gate")
     locked.add_entry("A rule.")
 

@@ -151,7 +151,10 @@ def test_an_agent_removes_only_its_notes_and_its_flagged_notes_wait(locked: Clie
     key = agent_key(locked, "ask", "report")
     with over_http(key) as agent, over_http(key.as_user("anna")) as anna:
         id = agent.do("recall", input=QUESTION).data["interaction"]
-        agent.do("report", interaction=id, target=RIGHT)
+        # An answer that equals the target is a correction too.
+        report = agent.do("report", interaction=id, target=RIGHT, answer=f"{RIGHT.upper()}.")
+        assert report.data["correction"] == "in effect"
+        assert RIGHT in agent.do("recall", input=QUESTION).text
         note = agent.do("remember", text=NOTE, about="lost cards").data["id"]
         agent.refuses("remove", "key.forbidden", id="c1")
         agent.do("remove", id=note)

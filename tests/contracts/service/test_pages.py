@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 from service_kit import Browser, Client, Service, unique, until
 from service_model import Model
@@ -107,6 +109,20 @@ def test_signing_in_needs_a_valid_key_with_the_role_review_and_ends_with_the_key
     # The live part of an open page polls no more.
     part = browser.get(f"{at}/live", **{"hx-request": "true"})
     assert (part.status, "hx-get" in part.text) == (401, False)
+
+
+def test_a_reviewer_is_signed_out_when_the_login_expires(locked: Client, keyed: Service) -> None:
+    browser, at = reviewer(locked), f"/s/{locked.space}"
+    assert browser.get(at).status == 200
+    # A link from another site reaches the page although browsers send no cookie with it.
+    page = Browser(locked).get(f"{at}?days=30", **{"sec-fetch-site": "cross-site"})
+    assert (page.status, f'content="0;url={at}?days=30"' in page.text) == (200, True)
+    with closing(sqlite3.connect(keyed.store / "practicum.sqlite")) as db, db:
+        db.execute("UPDATE logins SET expires = 1.0")
+    assert browser.get(at).status == 303
+    # A page that is open reports this, and requests its part no more.
+    part = browser.get(f"{at}/live", **{"hx-request": "true"})
+    assert (part.status, part.headers["hx-reswap"], "hx-get" in part.text) == (401, "outerHTML", False)
 
 
 def test_a_form_needs_the_token_of_its_page_and_shows_its_text_again(locked: Client, space: Client) -> None:

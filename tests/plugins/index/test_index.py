@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import asynchronous
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from indexed import Run
@@ -50,9 +51,12 @@ def where(request: pytest.FixtureRequest) -> str | None:
 @pytest.mark.slow
 @given(st.lists(adds(SOURCES), min_size=1, max_size=90), steps)
 @settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_an_index_that_grew_finds_the_same_as_a_new_one(where: str | None, first: list[Add], steps: list[Any]) -> None:
-    async def work(folder: Path) -> None:
-        run = Run(folder / "run", first, where)
+@asynchronous
+async def test_an_index_that_grew_finds_the_same_as_a_new_one(
+    where: str | None, first: list[Add], steps: list[Any]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder) / "run", first, where)
         await run.save()
         count = 0
         for step in steps:
@@ -67,16 +71,14 @@ def test_an_index_that_grew_finds_the_same_as_a_new_one(where: str | None, first
                         count += 1
                         matches = await run.matches(text, filter)
                         if (stored := stored_pages(run.context)) is not None and stored.indexed:
-                            assert matches == await run.fresh(folder / f"fresh{count}", text, filter)
+                            assert matches == await run.fresh(Path(folder) / f"fresh{count}", text, filter)
                 case list():
                     run.edit(step)
         run.store.close()
 
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(work(Path(folder)))
 
-
-def test_changes_count_at_once_and_after_merges_and_votes_and_predicates_need_no_new_index(
+@asynchronous
+async def test_changes_count_at_once_and_after_merges_and_votes_and_predicates_need_no_new_index(
     tmp_path: Path, where: str | None
 ) -> None:
     adds = [Add("memories", f"text {n}", data={"n": n}, sources=(f"tag:t{n % 3}",)) for n in range(150)]
@@ -97,45 +99,39 @@ def test_changes_count_at_once_and_after_merges_and_votes_and_predicates_need_no
         evens = await run.matches("text 101", even)
         assert [int(id[1:]) % 2 for id, _ in evens] == [0] * 4
 
-    async def work() -> None:
-        await run.save()
-        run.edit([Delete("e7"), Add("memories", "quite new"), Update("e9", section="notes"), Vote("e5", helpful=3)])
-        run.edit([Merge(("e20", "e21"), sources=("tag:only",))])
-        await check()
-        # Two texts are new: "quite new" and "text".
-        assert run.retriever.vectors.embedded == 152
-        assert files(tmp_path) == (set() if where else {"index.0.0"})
-        await run.save()
-        # Small files are merged.
-        assert files(tmp_path) == (set() if where else {"index.0.2"})
-        await check()
-        run.open()
-        await check()
-
-    asyncio.run(work())
+    await run.save()
+    run.edit([Delete("e7"), Add("memories", "quite new"), Update("e9", section="notes"), Vote("e5", helpful=3)])
+    run.edit([Merge(("e20", "e21"), sources=("tag:only",))])
+    await check()
+    # Two texts are new: "quite new" and "text".
+    assert run.retriever.vectors.embedded == 152
+    assert files(tmp_path) == (set() if where else {"index.0.0"})
+    await run.save()
+    # Small files are merged.
+    assert files(tmp_path) == (set() if where else {"index.0.2"})
+    await check()
+    run.open()
+    await check()
     run.store.close()
 
 
 @pytest.mark.parametrize("retrieval", WEIGHTS)
-def test_an_index_finds_the_same_as_comparing_everything(
+@asynchronous
+async def test_an_index_finds_the_same_as_comparing_everything(
     tmp_path: Path, where: str | None, retrieval: Retrieval
 ) -> None:
     """An identical text has 1, also if it has only stop words, no words, or one word 300 times."""
     texts = [f"the card {n} of bank {n % 7}" for n in range(60)] + ["How are you?", "🙂 !", "fee " * 300, "fee card"]
     run = Run(tmp_path, [Add("memories", text) for text in texts], where)
     everything = Retriever(Vectors(Words()), retrieval=retrieval)
-
-    async def work() -> None:
-        await run.save()
-        run.edit([Add("memories", "a note that the index does not know yet")])
-        run.open(retrieval)
-        for text in (*texts[-4:], "the card 17 of bank 3", "a note that the index does not know yet"):
-            similarities = [similarity for _, similarity in await run.matches(text, VISIBLE)]
-            exact = (await everything.nearest(run.context, text, 4)).matches
-            assert similarities[0] == 1.0 == max(similarities)
-            assert similarities == [round(match.similarity, 4) for match in exact]
-
-    asyncio.run(work())
+    await run.save()
+    run.edit([Add("memories", "a note that the index does not know yet")])
+    run.open(retrieval)
+    for text in (*texts[-4:], "the card 17 of bank 3", "a note that the index does not know yet"):
+        similarities = [similarity for _, similarity in await run.matches(text, VISIBLE)]
+        exact = (await everything.nearest(run.context, text, 4)).matches
+        assert similarities[0] == 1.0 == max(similarities)
+        assert similarities == [round(match.similarity, 4) for match in exact]
     run.store.close()
 
 
@@ -170,28 +166,25 @@ def files(folder: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["merged", "rename", "delete"])
-def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> None:
+@asynchronous
+async def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> None:
     run = Run(tmp_path, [Add("memories", f"text {n}") for n in range(200)])
-
-    async def work() -> None:
+    await run.save()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Index, "due", lambda self: 0)
+        run.edit([Delete("e7"), Add("memories", "quite new")])
         await run.save()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Index, "due", lambda self: 0)
-            run.edit([Delete("e7"), Add("memories", "quite new")])
-            await run.save()
-        assert files(tmp_path) == {"index.0.0", "index.1.1"}
-        assert killed_before(before, tmp_path, run.store.space) == -signal.SIGKILL
-        run.open()
-        assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
-        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
-        assert run.retriever.vectors.embedded <= 2
-        # The next save merges, and clears the remains.
-        run.edit([Add("memories", "newest")])
-        await run.save()
-        assert files(tmp_path) == {"index.0.2"}
-        assert (await run.matches("newest", VISIBLE))[0][0] == "e201"
-
-    asyncio.run(work())
+    assert files(tmp_path) == {"index.0.0", "index.1.1"}
+    assert killed_before(before, tmp_path, run.store.space) == -signal.SIGKILL
+    run.open()
+    assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
+    assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
+    assert run.retriever.vectors.embedded <= 2
+    # The next save merges, and clears the remains.
+    run.edit([Add("memories", "newest")])
+    await run.save()
+    assert files(tmp_path) == {"index.0.2"}
+    assert (await run.matches("newest", VISIBLE))[0][0] == "e201"
     run.store.close()
 
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from helpers import asynchronous
 from indexed import Run
 from runs import Words
 from sqlalchemy import make_url
@@ -186,27 +187,24 @@ def test_a_role_that_may_only_read_searches_the_index_and_builds_none(tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["by HNSW", "few", "sparse"])
-def test_each_way_of_searching_finds_the_same_as_comparing_all(
+@asynchronous
+async def test_each_way_of_searching_finds_the_same_as_comparing_all(
     tmp_path: Path, pgvector: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_in_database, "FEW", 2**20 if way == "few" else 0)
     monkeypatch.setattr(index_in_database, "SPARSE", 2**20 if way == "sparse" else 0)
     adds = [Add("memories", f"word{n % 7} word{n % 11} text {n}", sources=(f"tag:t{n % 3}",)) for n in range(300)]
     run = Run(tmp_path, adds, pgvector)
-
-    async def work() -> None:
-        await run.save()
-        with connected(pgvector) as db:
-            # Otherwise the server reads few rows without an index.
-            database = make_url(pgvector).database
-            db.execute(f'ALTER DATABASE "{database}" SET enable_seqscan = off')
-        run.edit([Delete("e7"), Delete("e12"), Update("e9", section="notes")])
-        run.store.database.backend.engine.dispose()
-        for where in (VISIBLE, Filter(tags=("t1",)), Filter(section="notes"), Filter(section="memories", tags=("t0",))):
-            for text in ("word3 text 7", "text 9"):
-                assert await run.matches(text, where) == await run.fresh(tmp_path / uuid4().hex, text, where)
-
-    asyncio.run(work())
+    await run.save()
+    with connected(pgvector) as db:
+        # Otherwise the server reads few rows without an index.
+        database = make_url(pgvector).database
+        db.execute(f'ALTER DATABASE "{database}" SET enable_seqscan = off')
+    run.edit([Delete("e7"), Delete("e12"), Update("e9", section="notes")])
+    run.store.database.backend.engine.dispose()
+    for where in (VISIBLE, Filter(tags=("t1",)), Filter(section="notes"), Filter(section="memories", tags=("t0",))):
+        for text in ("word3 text 7", "text 9"):
+            assert await run.matches(text, where) == await run.fresh(tmp_path / uuid4().hex, text, where)
     run.store.close()
 
 
