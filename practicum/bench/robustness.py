@@ -185,7 +185,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
 
 
 def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
-    """Return the targets: with the gate, every run with harmful steps scores at least as much as without learning."""
+    """Return the targets: with the gate, every run with harmful steps has at least the score without learning."""
     gain = "with the gate, smallest gain over the score without learning, "
     return [
         Target(name=gain + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)

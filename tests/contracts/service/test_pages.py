@@ -206,6 +206,7 @@ def test_pages_take_reports_and_edits_and_the_overview_has_the_sums(space: Clien
     earlier = re.findall(r"hidden>(.*?)</textarea>", browser.get(path).text)
     assert "Refunds take 14 days." in earlier
     assert send(text="Refunds take 14 days.", section="rules") == 303
+    assert browser.post(path, do="remove", seen=first).status == 409
     assert send(do="remove") == 303
     assert space.entries() == []
 
