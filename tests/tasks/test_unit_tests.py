@@ -25,8 +25,8 @@ def check(candidate):
 META = {"tests": TOTALS, "entry_point": "total", "prompt": PROMPT}
 
 
-def total(answer: str) -> Score:
-    task = Task("t", PROMPT, meta=META)
+def total(answer: str, **meta: str) -> Score:
+    task = Task("t", PROMPT, meta={**META, **meta})
     return asyncio.run(score_tests(Sandbox(Limits(cpu=3, wall=30.0)), task, Trace(answer)))
 
 
@@ -89,6 +89,13 @@ def test_code_that_is_stopped_scores_zero_and_the_note_names_the_test() -> None:
         scored = total(BODY + harm)
         assert (scored.value, scored.stopped) == (0.0, stopped)
         assert scored.note.startswith(note)
+
+
+@needs_fences
+def test_an_answer_with_which_no_assert_is_reached_scores_zero() -> None:
+    tests = "def check(candidate):\n    for number in candidate([1, 2]):\n        assert number > 0\n"
+    every = BODY + "return numbers"
+    assert [total(answer, tests=tests).value for answer in (every, BODY + "return []")] == [1.0, 0.0]
 
 
 UNITTEST = "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_add(self):\n"
