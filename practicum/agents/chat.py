@@ -9,12 +9,13 @@ playbook's pages, solved tasks as turns, the task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from practicum.agents.annotations import PARTS, parts_report, read_annotations, read_citations, read_parts
 from practicum.agents.base import AgentRun
-from practicum.core.types import Instructions, Prompt, Task, Trace, Turn
+from practicum.core.types import Instructions, Profile, Prompt, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.tasks.scoring.rules import named_choices
 
@@ -42,10 +43,7 @@ class ChatAgent:
             turns = tuple(Turn(turn.user, f"Answer: {turn.assistant}") for turn in turns)
             about = {**PARTS, "Reasoning": REASONING.text(run.profile)}
             form = FORM + "\n".join(f"{label}: <{about[label]}>" for label in labels)
-        # Do not list all choices to a small model that sees solved tasks: it would prefer choices from the list to the
-        # answers of the solved tasks.
-        named = self.choices and not (view.turns and run.profile == "small")
-        choosing = CHOOSING.format("; ".join(self.choices)) if named else ""
+        choosing = choosing_among(self.choices, view, run.profile)
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
         prompt = first_prompt(task, view, turns, self.instructions, choosing, usage, form)
         text = await run.ask_text("agent", prompt, () if labels else self.choices)
@@ -58,6 +56,12 @@ class ChatAgent:
             data=read_annotations(report, view),
             **read_citations(report.used, view),
         )
+
+
+def choosing_among(choices: Sequence[str], view: View, profile: Profile) -> str:
+    """Return the instruction to choose among the choices. Without choices, the text is empty. It is also empty for a
+    small model that sees solved tasks: the model would prefer choices from the list to the answers of these tasks."""
+    return CHOOSING.format("; ".join(choices)) if choices and not (view.turns and profile == "small") else ""
 
 
 def first_prompt(task: Task, view: View, turns: tuple[Turn, ...], *system: str) -> Prompt:

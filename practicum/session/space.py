@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from practicum.agents.chat import CHOOSING, USING, first_prompt
+from practicum.agents.chat import USING, choosing_among, first_prompt
 from practicum.agents.external import context_text
 from practicum.core.context import ApplyResult, Context
 from practicum.core.edits import Delta, Edit
@@ -130,8 +130,8 @@ class Shown:
     @cached_property
     def messages(self) -> list[Any]:
         """Messages that the chat agent of practicum sends, in the format of OpenAI's API: the run's instructions with
-        the pages, the turns, the query. The request to cite entry ids is left out."""
-        choosing = CHOOSING.format("; ".join(self.config.choices)) if self.config.choices else ""
+        the pages, the turns, the query. The request to cite entry ids, and to reason first, is left out."""
+        choosing = choosing_among(self.config.choices, self.view, self.config.profile or "full")
         usage = USING if self.view.citable else ""
         task = Task(self.id, self.query)
         view = framed_view(self.view, self.config.nonce)

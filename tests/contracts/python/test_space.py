@@ -109,6 +109,17 @@ def test_a_program_sees_the_view_of_the_agent_without_a_call(run: Seen) -> None:
     assert shown.messages[-1]["content"] == call.prompt.user
 
 
+def test_messages_are_the_chat_of_the_agent_also_of_a_small_model(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"profile": "small", "choices": [word(n) for n in range(8)]}
+    seen, asked = learned(tmp_path, messages(0, 1), model(), "episodes", **how), model()
+    shown = in_space(seen, lambda space: space.show(QUERY))
+    in_space(seen, lambda space: space.ask(QUERY), asked)
+    prompt = asked.calls[0].prompt
+    turns = [text for turn in prompt.turns for text in (turn.user, turn.assistant)]
+    assert len(turns) == 4
+    assert [each["content"] for each in shown.messages] == [text for text in (prompt.head, *turns, prompt.user) if text]
+
+
 # ---- reports
 
 
