@@ -22,7 +22,7 @@ import uvloop
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import allow_many_files, make_folder
 from practicum.core.screen import flags
-from practicum.models.keys import ADDRESSES, is_loopback
+from practicum.models.keys import ADDRESSES, is_loopback, require_private
 from practicum.models.prices import priced_models
 from practicum.models.registry import require_model_name
 from practicum.serve import lines
@@ -78,6 +78,8 @@ def run(settings: ServiceSettings, ready: Ready) -> None:
                 "store.unwritable", f"cannot make the folder {settings.folder}: {error.strerror}"
             ) from error
         server = open_upstream(upstream, settings.folder, settings.upstream_timeout, settings.max_output_tokens)
+        if settings.pass_key:
+            require_private(server.address, "each client")
         sys.setswitchinterval(SWITCH)
         allow_many_files()
         uvloop.run(_serve(settings, server, keys, prefixes, sock, spans, ready))

@@ -84,6 +84,8 @@ def test_a_correction_holds_from_the_next_request_on(service: Service, model: Mo
     assert service.ask(QUESTION, authorization=f"Bearer {key}")["choices"]
     shell.json("key remove ann --store store")
     shell.fails("serve store --upstream x --port 0")
+    # The keys of clients are not sent to another machine over plain http.
+    shell.fails("serve store --upstream http://192.0.2.1:8000/v1#m --pass-key --port 0", error="model.unsafe_key")
 
 
 def test_keys_are_created_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
