@@ -353,7 +353,7 @@ def _print_effect(out: Printer, effect: Effect) -> None:
     for entry in added:
         out.item(f"  + {behind(f'({entry.section})', entry.solved)}", style="green")
     for vote in effect.votes:
-        out.item(f"  votes on {vote.id}: +{vote.helpful} -{vote.harmful}")
+        out.item(f"  votes on {vote.id}: +{vote.helpful}/-{vote.harmful}")
     if effect.problem:
         out.item(f"  the edits cannot be approved: {effect.problem}")
 

@@ -151,7 +151,7 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
             out.print(f"sections: {', '.join(config.sections)}")
         for e in context:
             answer = f" → {e.data['answer']}" if "answer" in e.data else ""
-            votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
+            votes = f"(+{e.helpful}/-{e.harmful}, used {e.uses}"
             if "front" in e.data:  # a candidate on the Pareto front
                 votes += f"; score {e.data['score']:.1%}, best on {quantity(e.data['front'], 'task')}"
             votes += f"; {e.trust}" if e.trust != "own" else ""

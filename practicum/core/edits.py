@@ -41,7 +41,7 @@ class Entry:
     sources: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        votes = f" (+{self.helpful} -{self.harmful}, used {self.uses})"
+        votes = f" (+{self.helpful}/-{self.harmful}, used {self.uses})"
         return f"<Entry {self.id} in {self.section}{votes}: {one_line(self.text)!r}>"
 
     @property

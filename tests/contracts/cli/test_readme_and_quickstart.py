@@ -67,7 +67,7 @@ def test_learning_with_ace_raises_the_score_and_counts_the_usage_of_each_role(
     assert [shown[part] for part in parts] == ["done", "ace", 11, 12, 16, 39, 8, 0, scores]
     votes = {e["id"]: (e["helpful"], e["harmful"], e["uses"]) for e in shown["entries"]}
     assert votes == {"e0": (3, 0, 3), "e1": (3, 0, 3), "e2": (2, 0, 2)}
-    assert "If it is about screen, answer K7.  (+3 -0" in workshop("show runs/first").out
+    assert "If it is about screen, answer K7.  (+3/-0" in workshop("show runs/first").out
 
 
 def test_the_agent_gets_the_choices_and_the_instructions(workshop: Shell, shell: Shell, model: Model) -> None:
