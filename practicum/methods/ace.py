@@ -2,8 +2,8 @@
 (Zhang et al., sections 3.1 and 3.2; METHODS, section 1).
 
 Deviations: refinement retries the task, as in the reference code, but keeps the lessons of all rounds (the reference
-code keeps only the last round's). The next try sees the insight, never the right answer. Every edit is applied, or
-refused with a reason. Code enforces the token budget.
+code keeps only the last round's). The next try sees the insight and not the feedback, but an insight may name the right
+answer. Every edit is applied, or refused and counted by its reason. Code enforces the token budget.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def method(s: Settings) -> Method:
         roles=("judge",),
         act_calls=_most_calls(s, len(members)),
         models={seat(m.name): m.model for m in members if m.model},
-        costs="the calls of the network, and a call of a judge for each part",
+        costs="the calls of the network, and a call of a judge for each solution of a part",
     )
 
 

@@ -21,7 +21,7 @@ from runs import Memory, Words, indoors
 from searched import FILTERS, adds, edits, texts
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delta, Edit, Entry, Update
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update
 from practicum.core.errors import PlaceTaken
 from practicum.retrieval.rough import Rough
 from practicum.retrieval.search import WEIGHTS, EntryPredicate, Filter, Match, Retrieval, Retriever
@@ -129,6 +129,18 @@ def test_only_matching_entries_are_embedded_and_only_once() -> None:
     asyncio.run(retriever.nearest(later, "bank", 3, Filter(section="memories")))
     assert sorted(vectors.texts) == ["bank", "card", "fee"]
     assert vectors.embedded == 3
+
+
+@pytest.mark.parametrize("many", [1, 1_000])
+@asynchronous
+async def test_a_deleted_or_moved_entry_is_not_found_by_the_same_retriever(many: int) -> None:
+    context, retriever = memories("card", "card lost", "bank"), Retriever(Vectors(Words()), many)
+    found = []
+    for edit in (Update("e0", section="notes"), Delete("e1"), Add("memories", "fee")):
+        search = await retriever.nearest(context, "card", 2, Filter(section="memories"))
+        found.append([match.entry.id for match in search.matches])
+        context = context.apply(Delta((edit,))).context
+    assert found == [["e0", "e1"], ["e1", "e2"], ["e2"]]
 
 
 @pytest.mark.parametrize("many", [1, 1_000])

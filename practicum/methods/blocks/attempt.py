@@ -185,4 +185,4 @@ TOLD = "An earlier try was not right, and nothing of it is left. What was found:
 """Note for the second attempt of `demonstrated`."""
 
 NOTE = "An earlier answer to this was not right. A reflection on it: {}"
-"""Note for the next try: the insight, never the right answer."""
+"""Note for the next try: the insights of the reflection, without the feedback."""

@@ -116,14 +116,15 @@ def test_a_playbook_as_json_loses_nothing(place: Path, adds: list[Add]) -> None:
 
 def test_exports_are_loaded_again_and_only_json_has_hidden_entries(tmp_path: Path) -> None:
     text = "First line\n## not a section\n- not an entry\n# no title"
-    edits = (Add("rules", text), Add("checks", "Look."), Add(".state", "A secret of the learner."))
+    # The last words of the second text look like the counts of an entry.
+    edits = (Add("rules", text), Add("checks", "Write (+2/-1)"), Add(".state", "A secret of the learner."))
     context = Context().apply(Delta(edits)).context
     assert "A secret" in practicum.export(context, "json")
     for form in ("markdown", "agents-md"):
         exported = practicum.export(context, form)  # type: ignore[arg-type]
         assert "A secret" not in exported
         loaded = practicum.load(written(tmp_path, exported, f"{form}.md"))
-        assert [(entry.section, entry.text) for entry in loaded] == [("rules", text), ("checks", "Look.")]
+        assert [(entry.section, entry.text) for entry in loaded] == [("rules", text), ("checks", "Write (+2/-1)")]
     with refused("settings.invalid"):
         practicum.export(context, "yaml")  # type: ignore[arg-type]
     with refused("playbook.empty"):

@@ -218,7 +218,7 @@ EMAIL, KEY = "ada.byron@example.com", "AKIAIOSFODNN7EXAMPLE"
 
 
 def test_a_redacted_value_is_in_no_prompt_and_no_file_and_scores_as_before(tmp_path: Path) -> None:
-    tasks = [Task("t0", f"Message 0: whose is {EMAIL}? The key is {KEY}.", EMAIL)]
+    tasks = [Task("t0", f"Message 0: whose is {EMAIL}? The key is {KEY}.", EMAIL, {EMAIL: {"owner": EMAIL}})]
     placeholders: list[str] = []
 
     def repeating(call: Any) -> Any:
