@@ -86,6 +86,12 @@ def verdict(right: bool) -> str:
     return json.dumps({"right": right, "reason": "so"})
 
 
+def test_the_judge_is_compared_with_the_scorer(bank: Learned) -> None:
+    """All four answers are right, and the judge finds two of them wrong."""
+    values = numbers(watched(bank.folder), "judge")["against_scorer"]
+    assert [values[name] for name in ("n", "same", "lenient", "strict")] == [4, 0.5, 0, 2]
+
+
 def test_a_judge_without_verdicts_and_a_judge_that_is_stopped(bank: Learned) -> None:
     values, _ = again(bank, lambda call: ProviderError("provider.failed", "busy"), 3)
     assert (values["n"], values["no_verdict"], "same" in values) == (0, 3, False)

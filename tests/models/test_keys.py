@@ -18,6 +18,7 @@ from practicum.core.errors import PracticumError, ProviderError
 from practicum.core.types import Prompt, Task, Usage
 from practicum.models.client import CallOptions
 from practicum.models.keys import key_for
+from practicum.models.options import ModelOptions
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
@@ -146,7 +147,7 @@ def test_the_key_of_a_run_is_not_used_for_another_server() -> None:
     assert setup.config.api_key_env is None
 
 
-def test_a_redirect_is_not_followed_and_no_message_shows_a_quoted_key() -> None:
+def test_a_redirect_is_not_followed_and_no_message_shows_a_quoted_key(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = ok({}, "Location: /stolen").replace(b"200 OK", b"307 Temporary Redirect")
     failure, received = ask(call(api_key_env="MY_KEY"), moved)
     assert isinstance(failure, ProviderError)
@@ -157,6 +158,10 @@ def test_a_redirect_is_not_followed_and_no_message_shows_a_quoted_key() -> None:
         assert isinstance(failure, PracticumError)
         assert OWN not in f"{failure!r}"
     assert "bad: Bearer [key]" in str(ask(call(api_key_env="MY_KEY"), quoting)[0])
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t-token")
+    options = ModelOptions(headers={"X-Key": "env:MY_TOKEN"})
+    quoting = ok({"error": {"message": "bad: X-Key s3cr3t-token"}}).replace(b"200 OK", b"401 Unauthorized")
+    assert "s3cr3t" not in f"{ask(call(options=options), quoting)[0]!r}"
 
 
 def test_an_address_with_a_name_or_a_password_is_refused() -> None:

@@ -139,10 +139,13 @@ def test_variants_differ_in_settings_seeds_and_data(shell: Shell) -> None:
 
 def test_an_unfair_or_impossible_comparison_is_refused_before_the_first_call(shell: Shell, model: Model) -> None:
     both = "--methods none,ace"
+    first = json.loads((shell / "train.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    write_lines(shell / "again.jsonl", [{**first, "id": "another", "input": f" {first['input']}\n"}])
     for options, error in {
         "--methods none,magic": "method.unknown",
         "--methods none,icl --no-labels": "method.unsuitable",
         f"{both} --test train.jsonl": "tasks.overlap",
+        f"{both} --test again.jsonl": "tasks.overlap",
         f"{both} --budget-calls 9 --budget-tokens 9": "settings.conflict",
         f"{both} --budget-calls 3": "budget.too_small",
         f"{both} --sweep k=1": "settings.invalid",

@@ -28,10 +28,13 @@ def written(folder: Path, content: str | bytes, name: str = "tasks") -> Path:
 
 def test_tasks_are_read_from_a_file_or_it_is_refused_whole(tmp_path: Path) -> None:
     """Fields may have other names; a task without an id is named by its line, and other fields are its `meta`."""
-    lines = '{"question": "2 + 2?", "answer": 4, "level": "easy"}\n\n{"question": ["a", "b"], "answer": true}\n'
+    lines = '{"question": "2 + 2?", "answer": 4, "level": "easy", "meta": {"by": "me"}}\n\n'
+    lines += '{"question": ["a", "b"], "answer": true}\n'
     fields, path = {"input": "question", "target": "answer"}, written(tmp_path, gzip.compress(lines.encode()))
     first, second = practicum.load_tasks(path, fields, trust="labelled")
-    assert (first.id, first.input, first.target, dict(first.meta)) == ("line-1", "2 + 2?", "4", {"level": "easy"})
+    assert (first.id, first.input, first.target, dict(first.meta)) == (
+        "line-1", "2 + 2?", "4", {"level": "easy", "by": "me"},
+    )  # fmt: skip
     assert (second.id, second.input, second.target) == ("line-3", "a, b", "true")
     assert (first.trust, "trust:labelled" in first.sources) == ("labelled", True)
     assert practicum.load_tasks(path, fields)[0].trust == "own"
