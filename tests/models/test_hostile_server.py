@@ -142,6 +142,12 @@ def test_an_overlong_answer_is_cut_and_an_implausible_count_is_estimated() -> No
         assert (count_tokens(reply.text), reply.usage.output_tokens) == pytest.approx(lengths, rel=0.3)
 
 
+def test_an_implausible_count_of_a_prompt_is_estimated() -> None:
+    for prompt, counted, input_tokens in ((20_000, 9_000, 9_000), (20_000, 1, 20_000), (10, 900_000, 10), (10, 60, 60)):
+        reply = received(Reply("word", Usage(1, counted, 0, 1, 0.0)), prompt, 1024, lambda usage: None)
+        assert reply.usage.input_tokens == input_tokens
+
+
 def test_characters_that_cannot_be_stored_are_replaced() -> None:
     reply = received(Reply("a\0b\ud800c", Usage(1, 10, 0, 5, 0.0)), 10, 1024, lambda usage: None)
     assert (reply.text, reply.changed) == ("a\ufffdb\ufffdc", (Count.MENDED_TEXTS,))
