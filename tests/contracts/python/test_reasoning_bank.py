@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, in_space, learned, slow
+from python_kit import Seen, in_space, learned, playbook, slow
 from python_roles import agent, asks, ignorant, knowing, model, reflecting
 from python_tasks import lesson, message, messages, number, word
 
@@ -295,6 +295,19 @@ def test_solved_tasks_are_shown_as_earlier_turns_where_they_pay(tmp_path: Path) 
     seen = unified(tmp_path, messages(0, 1, 2), {**settings, "online": True})
     assert [len(call.prompt.turns) for call in seen.calls("agent")] == [0, 1, 2]
     assert {entry.section for entry in seen.result.context if not entry.hidden} == {"rules", "episodes"}
+
+
+def test_a_hidden_part_that_would_help_comes_back(tmp_path: Path) -> None:
+    """The agent is right where it is shown rules, which harmed more often than they helped so far."""
+    seed = playbook(
+        tmp_path, "Look.", {"section": ".parts", "text": "rules", "harmful": 4}
+    )  # fmt: skip
+    settings = {"weigh": True, "memory": False, "scaling": "none", "passes": 0}
+    rules = {"agent": lambda call: (knowing if "(rules)" in call.text else ignorant)(call)}
+    seen = unified(tmp_path, messages(0, 1, 2), settings, rules=rules, seed_context=seed)
+    (record,) = [entry for entry in seen.result.context if entry.section == ".parts" and entry.text == "rules"]
+    assert (record.helpful, record.harmful) == (3, 4)
+    assert "(rules)" in in_space(seen, lambda space: space.show(message(5).input)).text
 
 
 @pytest.mark.slow

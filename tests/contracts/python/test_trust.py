@@ -212,6 +212,15 @@ def test_a_forgotten_task_leaves_no_trace_and_its_derived_entries_are_removed(tm
     assert [text in data for text in (b"Lovelace", b"word4", b"Message 1: which word?")] == [False, False, True]
 
 
+def test_no_hidden_character_of_an_attempt_reaches_a_learning_prompt(tmp_path: Path) -> None:
+    hiding = model(agent=lambda call: {"answer": "word\u202e0 \U000e0041"}, reflector=lambda call: reflecting("Look."))
+    seen = learned(tmp_path, messages(0), hiding, settings={"rounds": 0})
+    asked = [call for role in ("reflector", "curator") for call in seen.calls(role)]
+    assert asked
+    assert not any(hidden in call.text for call in asked for hidden in ("\u202e", "\U000e0041"))
+    assert "\\u{202e}" in seen.calls("reflector")[0].text
+
+
 # ---- redaction
 
 EMAIL, KEY = "ada.byron@example.com", "AKIAIOSFODNN7EXAMPLE"
