@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from profiles import cases
 from python_kit import Seen, chats, in_space, learned, playbook, refused, reported
-from python_roles import add, agent, asks, change, curator, ignorant, model, reflecting
+from python_roles import add, agent, asks, change, curator, deciding, ignorant, knowing, model, reflecting
 from python_tasks import lesson, message, messages, word
 
 import practicum
@@ -106,6 +106,26 @@ def test_an_approved_lesson_keeps_its_trust_and_a_rejected_one_does_not_come_bac
     (entry,) = practicum.load_context(seen.folder)
     assert (entry.text, entry.trust) == (PLUMS, "foreign")
     assert pending(seen) == []
+
+
+def test_an_edit_of_an_entry_that_a_rollback_changed_is_not_approved(tmp_path: Path) -> None:
+    update = deciding(change("UPDATE", "e0", text="Look three times."))
+    played = model(agent=ignorant, reflector=lambda call: reflecting("Look."), curator=update)
+    seen = learned(
+        tmp_path, messages(0), model(agent=knowing), review="all", settings={"rounds": 0},
+        seed_context=playbook(tmp_path, "Look."),
+    )  # fmt: skip
+
+    async def work(space: Any) -> Any:
+        await space.edit(practicum.Update("e0", "Look twice."))
+        await space.learn(messages(1))
+        waits = space.pending()[-1]
+        await space.rollback(0)
+        return waits, await space.approve([waits.id])
+
+    waits, approval = in_space(seen, work, played)
+    assert (approval.approved, [*approval.refused]) == ((), [waits.id])
+    assert [entry.text for entry in practicum.load_context(seen.folder)] == ["Look."]
 
 
 FLAGGED = (
