@@ -79,6 +79,16 @@ def test_a_candidate_that_is_worse_is_taken_back(locked: Client) -> None:
     assert "case team 1" not in json.dumps(locked.entries())
 
 
+def test_a_lesson_from_a_conversation_of_an_end_user_waits_for_review(locked: Client) -> None:
+    asking = locked.in_session("one")
+    asking.as_user("anna").ask("Which team handles case 1?")
+    locked.report(asking.ask("And which team handles case 2?"), target="case team 2")
+    locked.post("/v1/learn")
+    (waits,) = until(lambda: locked.get("/v1/review")["edits"], "the end of the round")
+    assert waits["trust"] == "labelled"
+    assert locked.health()["candidate"] is None
+
+
 @slow
 def test_a_candidate_that_is_better_is_promoted_before_its_length(model: Model, tmp_path: Path) -> None:
     with serving_here(model, tmp_path / "store", *LEARNING, "--canary-length", 10_000) as service:
