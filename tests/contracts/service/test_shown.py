@@ -306,11 +306,12 @@ def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, service
     space = as_space(service, tmp_path / "run")
     reply = space.send("POST", CHAT, chat(question))
     assert address in reply.sent.json["messages"][-1]["content"]
-    assert space.report(reply, target=f"He is {address}.")["status"] == "kept"
+    report = space.report(reply, target=f"He is {address}.", comment=f"Ask {address}.")
+    assert report["status"] == "kept"
     space.post("/v1/notes", text=f"Write to {address}.")
     stored = json.dumps(space.get("/v1/interactions")) + json.dumps(space.get("/v1/corrections", state="live"))
     assert address not in stored
-    assert stored.count("<email-") >= 3
+    assert stored.count("<email-") >= 4
     space.send("POST", "/v1/learn").refused("learning.disabled")
     # The same placeholder is looked up, so the correction matches again.
     assert "He is <email-" in json.dumps(space.send("POST", CHAT, chat(question)).sent.json)
