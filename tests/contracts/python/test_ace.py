@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, TEST, Seen, learned, playbook, slow
+from python_kit import LEARNED, TEST, Seen, in_space, learned, playbook, slow
 from python_roles import add, agent, change, citing, deciding, down, ignorant, knowing, model, reflecting
 from python_tasks import lesson, messages, number, word
 
@@ -228,6 +228,10 @@ def test_the_small_profile_has_short_forms_with_worked_examples_and_one_section(
     assert seen.roles == {"agent": 9, "reflector": 3}
     assert {entry.section for entry in seen.result.context} == {"rules"}
     assert all(call.prompt.turns for call in seen.calls("reflector"))
+    # An insight is one sentence, since a small model that may write more does not stop.
+    pattern = re.compile(seen.calls("reflector")[0].schema["properties"]["insight"]["pattern"])
+    assert pattern.match("If it costs 3.50 or more, answer K7.")
+    assert not pattern.match("If it is dark, answer K7. If it is bright, answer K2.")
     assert seen.result.scores["test"] == pytest.approx(2 / 3)
 
 
@@ -355,6 +359,9 @@ def test_validation_keeps_the_earliest_best_context_and_its_calls_count(tmp_path
     assert len(seen.texts) == 2
     assert sum(number(call) >= 80 for call in seen.calls("agent")) == 2 * 6
     assert seen.result.usage.calls == len(played.calls)
+    # The ids of the entries that were dropped are not used again.
+    in_space(seen, lambda space: space.edit(practicum.Add("strategies", "Look.")))
+    assert [entry.id for entry in practicum.load_context(seen.folder)] == ["e0", "e1", "e5"]
 
 
 def test_a_gate_drops_a_delta_that_is_worse_on_the_validation_tasks(tmp_path: Path) -> None:

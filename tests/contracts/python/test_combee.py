@@ -130,11 +130,12 @@ def test_edits_in_conflict_go_to_the_model_together(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_batch_size_is_searched_in_steps_that_learn(tmp_path: Path) -> None:
     """10, 20, … up to a quarter of the tasks are each tried in one step; no step is discarded."""
-    seen = combee(tmp_path, 80, {"batch": "auto", "curator": "append"})
+    seen = combee(tmp_path, 80, {"batch": "auto", "curator": "append", "slope": 0.5})
     sizes = [len(report.batch.tasks) for report in seen.steps]
     assert sizes[:2] == [10, 20]
     assert sum(sizes) == 80
     assert all(report.batch.data["why"] for report in seen.steps)
+    assert seen.steps[-1].batch.data["fit"]["tau"] == 0.5
     assert len(seen.texts) == 80
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,8 @@ def test_a_program_sees_the_view_of_the_agent_without_a_call(run: Seen) -> None:
     assert (shown.version, shown.query, shown.ids) == (run.result.context.version, QUERY, ("e0", "e1", "e2"))
     assert [each["role"] for each in shown.messages] == ["system", "user"]
     assert shown.messages[-1]["content"] == call.prompt.user
+    notes = re.compile(r"<notes-\w+>.*</notes-\w+>", re.DOTALL)
+    assert notes.findall(shown.messages[0]["content"]) == notes.findall(call.prompt.head) != []
 
 
 def test_messages_are_the_chat_of_the_agent_also_of_a_small_model(tmp_path: Path) -> None:
@@ -288,6 +291,12 @@ def test_a_program_edits_rolls_back_and_forgets(learned_run: Seen) -> None:
         assert (done.left, [one.id for one in done.removed]) == (0, ["e1"])
         assert [one.text for one in space.context] == [learned_run.texts[0], learned_run.texts[2]]
         assert len(space.corrections) == 0
+        # Without a source, an edit on top of its edit is dropped too.
+        text = space.context.get("e0").text
+        await space.edit(practicum.Update("e0", "Look.", sources=("task:x",)))
+        await space.edit(practicum.Update("e0", "Look twice."))
+        await space.forget(sources=["task:x"], keep_mixed=True)
+        assert space.context.get("e0").text == text
         # The id of an entry that was rolled back is not used again.
         await space.edit(practicum.Add("rules", "Read slowly."))
         assert [one.id for one in space.context] == ["e0", "e2", "e4"]
