@@ -260,6 +260,15 @@ def test_an_evaluation_is_a_score_with_its_interval(run: Seen) -> None:
         practicum.run_sync(practicum.evaluate(again(0, 1), run.folder, retries=0, parts=parts(model(agent=down))))
 
 
+@pytest.mark.parametrize(("answer", "score"), [("The dog and the cat run.", 0.6), ("A dog and a cat.", 0.4)])
+def test_commongen_is_the_share_of_the_concepts_times_the_grade_of_a_judge(answer: str, score: float) -> None:
+    grades = {"grammar": 6, "fluency": 6, "relevance": 8, "logic": 4}
+    played = model(agent=lambda call: {"answer": answer}, judge=lambda call: grades)
+    tasks = [practicum.Task("t", "dog, cat, run", meta={"concepts": ["dog", "cat", "run"]})]
+    work = practicum.evaluate(tasks, practicum.Context(), scorer="commongen", parts=parts(played))
+    assert practicum.run_sync(work).score == pytest.approx(score)
+
+
 def test_an_evaluation_with_a_folder_resumes_after_its_budget(tmp_path: Path, run: Seen) -> None:
     played = model()
 
