@@ -153,7 +153,8 @@ def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attemp
     trace = attempt(
         [broken, leaving, megabyte, surrogate],
         {"broken": {"how": "rain"}}, {"broken": {"how": "exit"}}, {"leaving": {}}, {"broken": {"hwo": "?"}},
-        {"broken": "?"}, {"other": {}}, {"megabyte": {}}, {"surrogate": {}}, finish("still here"), profile="small",
+        {"broken": "?"}, {"other": {}}, {"megabyte": {}}, {"surrogate": {}}, {"broken": {"how": "x" * 10_000}},
+        finish("still here"), profile="small",
     )  # fmt: skip
     seen = observed(trace)
     assert seen[:3] == [
@@ -164,7 +165,8 @@ def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attemp
     assert len(seen[6]) < MAX_OBSERVATION + 100
     assert (seen[6][:4], seen[6][-4:], "249,500 tokens" in seen[6]) == ("<xxx", "xxx>", True)
     assert seen[7] == "a?b"
-    assert (trace.answer, trace.error, trace.data["tool_errors"]) == ("still here", None, 6)
+    assert len(seen[8]) < MAX_OBSERVATION + 100
+    assert (trace.answer, trace.error, trace.data["tool_errors"]) == ("still here", None, 7)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from python_kit import chats, learned, refused
-from python_tasks import lesson, messages
+from python_tasks import lesson, messages, number
 
 import practicum
 from practicum import Add, Context, Delete, Delta, Vote
@@ -77,6 +77,9 @@ def test_a_stream_of_traces_is_learned_from_as_it_is_read(tmp_path: Path) -> Non
     assert (stream.count, dict(stream.formats)) == (5, {"chat": 5})
     assert "agent" not in seen.roles
     assert len(seen.steps[0].attempts) == 5
+    # With tasks for validation the agent attempts those only.
+    validated = learned(tmp_path / "val", stream, judged=True, val=messages(80))
+    assert {number(call) for call in validated.calls("agent")} == {80}
 
 
 # ---- playbooks
