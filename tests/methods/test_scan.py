@@ -185,6 +185,12 @@ def test_the_order_of_the_groups_does_not_change_the_entries(groups: list[list[s
         assert {(e.text.casefold(), frozenset(e.lessons)) for e in delta.edits if isinstance(e, Add)} == meanings
 
 
+def test_equal_changes_of_two_groups_are_one_change() -> None:
+    update = Update("e0", text="Look twice.", lessons=("l1",))
+    (one,) = joined([update], [replace(update, lessons=("l2",))]).edits
+    assert (one.text, set(one.lessons)) == ("Look twice.", {"l1", "l2"})
+
+
 def test_the_ref_of_a_joined_addition_names_the_one_it_was_joined_into() -> None:
     for ref in ("", "mine"):
         first, second = rule("If a, do b.", "l1", ref=ref), rule("If a, do B.", "l2", ref="yours")
