@@ -46,6 +46,10 @@ def test_corrections_are_entries_that_are_exported_edited_and_imported_with_thei
         ("add", ""), ("delete", f"replaced by {second}")
     ]  # fmt: skip
     assert history["now"] is None
+    # A version that agents do not see is exported without the corrections in effect.
+    run_json("space", "name", folder, "prod", 0)
+    assert "tomorrow" in run_json("export", folder)["text"]
+    assert "tomorrow" not in run_json("export", f"{folder}@prod")["text"]
 
 
 def test_a_waiting_correction_is_reviewed_by_commands_and_programs(space: Client, folder: Path) -> None:
