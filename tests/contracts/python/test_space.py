@@ -14,7 +14,7 @@ import pytest
 from helpers import asynchronous
 from python_kit import LEARNED, Seen, in_space, learned, parts, refused, reported
 from python_roles import down, model
-from python_tasks import again, lesson, messages, word
+from python_tasks import again, lesson, message, messages, word
 
 import practicum
 
@@ -117,7 +117,11 @@ def test_messages_are_the_chat_of_the_agent_also_of_a_small_model(tmp_path: Path
     seen, asked = learned(tmp_path, messages(0, 1), model(), "episodes", **how), model()
     shown = in_space(seen, lambda space: space.show(QUERY))
     in_space(seen, lambda space: space.ask(QUERY), asked)
+    # Without solved tasks the choices are listed.
+    practicum.run_sync(practicum.evaluate([message(6)], practicum.Context(), parts=parts(asked), **how))
+    assert word(7) in asked.calls[-1].prompt.head
     prompt = asked.calls[0].prompt
+    assert word(7) not in prompt.head
     turns = [text for turn in prompt.turns for text in (turn.user, turn.assistant)]
     assert len(turns) == 4
     assert [each["content"] for each in shown.messages] == [text for text in (prompt.head, *turns, prompt.user) if text]
