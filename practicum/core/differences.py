@@ -7,11 +7,12 @@ three or more runs of both methods, tasks and runs are both random (`core.interv
 a paired t test with the variance over tasks and runs.
 
 With fewer runs, no claim about the methods is possible, and the difference only describes these runs. Each task then
-counts as one value: the scores of a task are averaged first. With one run of each method, scores of 0 and 1 are compared
-with McNemar's exact test (1947) and Newcombe's interval (1998, method 10), whose width is above 0 even if both methods
-have the same score on every task. All other values are compared with the paired, studentised bootstrap (bootstrap-t;
-Efron and Tibshirani 1993, chapter 12), seeded. The percentile bootstrap reports too many significant differences with
-few tasks: up to 10% instead of 5% in four simulated settings of ten tasks, where the bootstrap-t reports up to 4%.
+counts as one value: the scores of a task are averaged first. With one run of each method, scores of 0 and 1 are
+compared with McNemar's exact test (1947) and Newcombe's interval (1998, method 10), whose width is above 0 even if both
+methods have the same score on every task. All other values are compared with the paired, studentised bootstrap
+(bootstrap-t; Efron and Tibshirani 1993, chapter 12), seeded. The percentile bootstrap reports too many significant
+differences with few tasks: up to 10% instead of 5% in four simulated settings of ten tasks, where the bootstrap-t
+reports up to 4%.
 
 If several methods are compared with one baseline, the p-values are corrected by Holm's method (1979).
 """
