@@ -133,14 +133,14 @@ def test_only_matching_entries_are_embedded_and_only_once() -> None:
 
 @pytest.mark.parametrize("many", [1, 1_000])
 @asynchronous
-async def test_a_deleted_or_moved_entry_is_not_found_by_the_same_retriever(many: int) -> None:
+async def test_a_deleted_or_moved_entry_is_no_match_of_the_same_retriever(many: int) -> None:
     context, retriever = memories("card", "card lost", "bank"), Retriever(Vectors(Words()), many)
-    found = []
+    matches = []
     for edit in (Update("e0", section="notes"), Delete("e1"), Add("memories", "fee")):
         search = await retriever.nearest(context, "card", 2, Filter(section="memories"))
-        found.append([match.entry.id for match in search.matches])
+        matches.append([match.entry.id for match in search.matches])
         context = context.apply(Delta((edit,))).context
-    assert found == [["e0", "e1"], ["e1", "e2"], ["e2"]]
+    assert matches == [["e0", "e1"], ["e1", "e2"], ["e2"]]
 
 
 @pytest.mark.parametrize("many", [1, 1_000])

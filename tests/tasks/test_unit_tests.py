@@ -92,7 +92,7 @@ def test_code_that_is_stopped_scores_zero_and_the_note_names_the_test() -> None:
 
 
 @needs_fences
-def test_an_answer_with_which_no_assert_is_reached_scores_zero() -> None:
+def test_without_a_reached_assert_an_answer_scores_zero() -> None:
     tests = "def check(candidate):\n    for number in candidate([1, 2]):\n        assert number > 0\n"
     every = BODY + "return numbers"
     assert [total(answer, tests=tests).value for answer in (every, BODY + "return []")] == [1.0, 0.0]
