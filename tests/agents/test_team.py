@@ -22,6 +22,13 @@ def test_every_shape_is_connected_and_the_same_for_the_same_seed(size: int, shap
     assert team == make_team(size, shape, seed)
 
 
+def test_each_shape_has_its_links() -> None:
+    links = {shape: len(make_team(5, shape, 0).edges) for shape in ("complete", "ring", "star", "chain")}
+    assert links == {"complete": 10, "ring": 5, "star": 4, "chain": 4}
+    ends = [len(make_team(5, shape, 0).links["agent1"]) for shape in ("complete", "ring", "star", "chain")]
+    assert ends == [4, 2, 4, 1]
+
+
 TEAM = {
     "agents": [{"name": "lead", "role": "You plan."}, {"name": "coder", "model": "local"}, {"name": "tester"}],
     "links": [["lead", "coder"], ["tester", "lead"]],
