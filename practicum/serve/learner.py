@@ -263,7 +263,7 @@ class Learner(threading.Thread):
         if space.last != space.live:
             if not self._decided(space):
                 # The version was learned before this start of the service, approved in a review, or edited by a person.
-                await self._test(space, store, space.last, ())
+                await self._test(space, store, ())
                 return
             roll_back(store, space.live, by_hand=False)
             space.read_versions()
@@ -301,7 +301,7 @@ class Learner(threading.Thread):
         if space.live != began:
             self._drop_version(space, store, waiting)
         elif space.last != space.live:
-            await self._test(space, store, space.last, waiting)
+            await self._test(space, store, waiting)
 
     @property
     def _models(self) -> dict[str, str]:
@@ -362,11 +362,12 @@ class Learner(threading.Thread):
 
     # A candidate
 
-    async def _test(self, space: ServedSpace, store: Store, version: int, ids: Sequence[str]) -> None:
-        """Test a version on held-out requests. Then begin a rollout that shows the version to a share of the sessions,
-        or drop the version if it is worse. `ids` are the outcomes that this round has learned the version from."""
+    async def _test(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
+        """Test the newest version on held-out requests. Then begin a rollout that shows the version to a share of the
+        sessions, or drop the version if it is worse. `ids` are the outcomes that this round has learned the version
+        from."""
         service, settings = self.service, self.service.settings
-        base = space.live
+        base, version = space.live, space.last
         old, new = read_context(store, base), read_context(store, version)
         evidence: dict[str, Any] = {"gate": "both versions have the same content"}
         tasks = self._held_out(space) if old.digest != new.digest else []

@@ -1,4 +1,5 @@
-"""The benches behind the figures about safety run with their smallest size, as users run them. All others start."""
+"""The benches about safety and about the path of a request run with their smallest size, as users run them. All others
+start."""
 
 from __future__ import annotations
 
