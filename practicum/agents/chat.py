@@ -65,9 +65,10 @@ def choosing_among(choices: Sequence[str], view: View, profile: Profile) -> str:
 
 
 def first_prompt(task: Task, view: View, turns: tuple[Turn, ...], *system: str) -> Prompt:
-    """Return the prompt of an attempt's first call. `system`: parts of the instructions; empty parts are skipped."""
+    """Return the prompt of an attempt's first call. `system`: parts of the instructions; empty parts are skipped. The
+    earlier turns of the task's conversation come after `turns`."""
     user = f"{task.input}\n\n{view.note}" if view.note else task.input
-    return Prompt("\n\n".join(filter(None, system)), user, view.pages, turns)
+    return Prompt("\n\n".join(filter(None, (*system, task.system))), user, view.pages, (*turns, *task.history))
 
 
 CHOOSING = "The answer is one of these, in the same words and nothing else: {}"

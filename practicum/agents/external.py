@@ -76,7 +76,7 @@ class CommandAgent:
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         request = {
             **{name: True for name in ("annotated", "noting") if getattr(view, name)},
-            "task": {"id": task.id, "input": task.input},
+            "task": {"id": task.id, "input": task.text} | ({"messages": task.messages} if task.history else {}),
             "context": context_text(view),
             "instructions": self.instructions,
             "place": run.place,
@@ -172,6 +172,8 @@ class FunctionAgent:
       first attempt.
     - `annotated`: whether the answer should have "doubts" and "missing".
     - `noting`: whether the answer should have a "note".
+    - `messages`: the task as chat messages with `role` and `content`, for a task that is a conversation. The input is
+      then the whole conversation as one text.
     - `instructions`: the run's instructions. Not passed if the run has no instructions.
 
     See `read_answer` for the type of the result. Raise UsageError if the function does not accept these arguments.
@@ -189,7 +191,7 @@ class FunctionAgent:
         except (TypeError, ValueError):
             return  # written in C, without a signature
         try:
-            signature.bind("input", "context", **self._accepted(place="", annotated=False, noting=False))
+            signature.bind("input", "context", **self._accepted(place="", annotated=False, noting=False, messages=[]))
         except TypeError as error:
             raise UsageError(
                 "agent.invalid",
@@ -217,8 +219,8 @@ class FunctionAgent:
         return {name: value for name, value in values.items() if name in parameters}
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        extra = self._accepted(place=run.place, annotated=view.annotated, noting=view.noting)
-        ask = partial(self.fn, task.input, context_text(view), **extra)
+        extra = self._accepted(place=run.place, annotated=view.annotated, noting=view.noting, messages=task.messages)
+        ask = partial(self.fn, task.text, context_text(view), **extra)
         try:
             value = await call_apart("practicum agent", ask)
         except PracticumError:

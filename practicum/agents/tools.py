@@ -84,7 +84,7 @@ class ToolsAgent:
         prompt = first_prompt(task, view, turns, self.instructions, work, usage)
         guard = None
         if self.guard_tools != "off":
-            guard = Guard(task.id, view.entries(), (task.input, self.instructions, environment.manual))
+            guard = Guard(task.id, view.entries(), (task.text, self.instructions, environment.manual))
         steps: list[Step] = []
         used: list[str] = []
         error: str | None = f"no answer within {self.max_turns} turns"

@@ -36,8 +36,8 @@ from practicum.core.types import Task
 from practicum.core.words import fault
 from practicum.retrieval.search import Filter, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
-from practicum.tasks.load import load_tasks, unique_tasks
-from practicum.tasks.records import read_records
+from practicum.tasks.load import load_tasks
+from practicum.tasks.records import read_records, unique_tasks
 
 KS = (1, 5, 10, 20)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.cli.options import METHOD_SETTINGS
-from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.errors import UsageError
 from practicum.core.files import read_text
 from practicum.core.trust import Trust, least
 from practicum.core.types import Task
@@ -67,29 +66,22 @@ def read_tasks(
     The tasks of a space are the outcomes that `scorer` (None: the default scorer) can score. With `held_out`, the tasks
     are only the outcomes that the space holds out from learning. Raise UsageError for a space without such outcomes.
 
-    Raise TaskFileError for an invalid file. For the file of a public data set, the message of the error has the command
-    that converts the file to tasks.
+    If the file has another shape than practicum's, print on standard error how it was read. Raise TaskFileError for an
+    invalid file.
     """
     from practicum.store.folder import is_run
-    from practicum.tasks.load import load_tasks, parse_fields
+    from practicum.tasks.load import load_task_file, parse_fields
 
     names = parse_fields(fields) if fields is not None else None
     if path is None:
         return []
     if is_run(path):
         return _scorable(read_outcomes(path, trust, trust_tools, held_out), path, scorer)
-    try:
-        return load_tasks(path, names, trust)
-    except TaskFileError as error:
-        from practicum.tasks.formats import matching_formats
-
-        if names or not (formats := matching_formats(path)):
-            raise
-        command = f"practicum bench tasks {shlex.quote(str(path))} --out tasks.jsonl"
-        raise TaskFileError(
-            "tasks.are_traces",
-            f"{error}; the file looks like {' or '.join(formats)}: convert it to tasks with {command}",
-        ) from error
+    loaded = load_task_file(path, names, trust)
+    if (shape := loaded.shape) is not None:
+        number = quantity(len(loaded.tasks), "task")
+        print(visible_line(f"read `{shape.name}` in {path}: {number}; {shape.target}"), file=sys.stderr)
+    return loaded.tasks
 
 
 def read_outcomes(path: Path, trust: Trust, trust_tools: bool | None, held_out: bool = False) -> list[Task]:
@@ -125,15 +117,19 @@ def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
     return scorable
 
 
-def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
+def open_traces(address: str, trust: Trust, trust_scores: bool, fields: str | None) -> TraceStream:
     """Open recorded attempts of agents as a stream of tasks. After the last task, print on standard error the number of
-    traces and the problems found while reading them."""
+    traces, the evidence about their outcomes, and the problems found while reading them."""
+    from practicum.tasks.load import parse_fields
     from practicum.tasks.traces import TraceStream
     from practicum.tasks.traces.sources import shown
 
     def print_summary(traces: Traces) -> None:
         formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
         lines = [f"{quantity(sum(traces.formats.values()), 'trace')} in {shown(address)}: {formats}"]
+        if traces.evidence:
+            signals = ", ".join(f"{count} × {signal}" for signal, count in sorted(traces.evidence.items()))
+            lines.append(f"evidence about the outcomes: {signals}")
         lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
         # A reader of traces describes a limited number of problems, and only counts the further problems.
         if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
@@ -147,7 +143,8 @@ def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
             )
         print(*map(visible_line, lines), sep="\n", file=sys.stderr)
 
-    return TraceStream(address, trust, trust_scores, print_summary)
+    names = None if fields is None else parse_fields(fields)
+    return TraceStream(address, trust, trust_scores, print_summary, names)
 
 
 def read_instructions(text: str) -> str:

@@ -36,6 +36,12 @@ def learn(
     fields: opt.Fields = None,
     trust: Literal["own", "labelled", "foreign"] | None = opt.task(None, metavar="NAME", first=False),
     trust_scores: bool = opt.task(False, "--trust-scores", first=False, help="Use the scores in foreign traces."),
+    trace_fields: str | None = opt.task(
+        None,
+        metavar="NAME=PATH,...",
+        first=False,
+        help="Fields of traces of another format: messages=PATH, or task=PATH,answer=PATH; also score, target, id.",
+    ),
     seed_playbook: opt.SeedPlaybook = None,
     folder: opt.Out = None,
     store: opt.StoreUrl = None,
@@ -61,13 +67,15 @@ def learn(
         raise UsageError(
             "settings.unused", "--trust-scores applies to traces only: omit --trust-scores, or pass --from-traces"
         )
+    if trace_fields is not None and from_traces is None:
+        raise UsageError("settings.unused", "--trace-fields applies to traces only: pass --from-traces")
     needs = {"scorer": options["scorer"], "trust_tools": options["trust_tools"]}
     config = config_values(options, None)
     train: Iterable[Task] = read_tasks(tasks, fields, trust or "own", **needs)
     if from_ is not None:
         train, config["from_traces"] = read_outcomes(from_, trust or "own", options["trust_tools"]), True
     if from_traces is not None:
-        train = open_traces(from_traces, trust or "foreign", trust_scores)
+        train = open_traces(from_traces, trust or "foreign", trust_scores, trace_fields)
     vals, tests = (read_tasks(path, fields, held_out=True, **needs) for path in (val, test))
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(

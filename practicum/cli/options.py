@@ -112,7 +112,8 @@ def all_settings() -> Mapping[str, SettingField]:
 
 KEYWORDS = (
     "approve_better", "baseline", "every", "fields", "format", "judge_again", "learn", "methods", "out", "plot", "port",
-    "reason", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_run", "trust_scores", "val",
+    "reason", "repeat", "seeds", "sweep", "target", "tasks", "test", "trace_fields", "trust", "trust_run",
+    "trust_scores", "val",
 )  # fmt: skip
 """Further keywords of the library that are options of at least one command."""
 

@@ -189,7 +189,7 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
         tasks = [source.removeprefix("task:") for source in one.sources if source.startswith("task:")]
         for id in tasks[:SHOWN] if not origins else ():
             task = history.task(id)
-            out.item(visible_line(f"from task {id}" + (f": {one_line(task.input, 200)}" if task else "")))
+            out.item(visible_line(f"from task {id}" + (f": {one_line(task.text, 200)}" if task else "")))
         if (more := len(origins or tasks) - SHOWN) > 0:
             out.print(f"… and {more:,} more (--json shows all)")
         for name, named in (("sources", one.sources), ("retrieved or cited in", [line.id for line in used])):

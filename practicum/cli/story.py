@@ -98,7 +98,7 @@ def show_attempt(run: Path, id: str, out: Printer) -> None:
         out.print(visible_line(f"{line.id}: {MARKS[line.outcome]}{scored}, {where}{version}"), style="bold")
         if one.reused:
             out.print(f"reused from the attempt {one.reused}, because the agent's view had not changed")
-        _print_part(out, f"task {line.task}", one.task.input, LONG)
+        _print_part(out, f"task {line.task}", one.task.text, LONG)
         if one.task.target is not None:
             _print_part(out, "right answer", one.task.target, FOLD)
         _print_shown(out, run, one)

@@ -37,7 +37,7 @@ CODES: Mapping[str, str] = {
     "tasks.overlap": "Some test tasks are also training or validation tasks: remove them from one of the files.",
     "tasks.unknown_format": "The format of the records is unknown: name the format, or convert the file.",
     "tasks.ambiguous_format": "The file fits several formats: name the format, or split the file.",
-    "tasks.are_traces": "The file contains traces, not tasks: convert them to tasks first, or learn from the traces.",
+    "tasks.are_data_set": "The file is a public data set: convert it to tasks first.",
     "choices.unsuitable": "The targets are not a short list of choices: omit `choices`, or list the choices.",
     "text.not_utf8": "A text is not UTF-8: save it as UTF-8.",
     "traces.missing": "Some tasks have no recorded attempt: load the tasks from traces.",

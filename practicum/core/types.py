@@ -19,14 +19,35 @@ examples."""
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task. `target` is the right answer, if known; `meta` is never sent to a model. `recorded` is an attempt that
-    was made before this run, for learning from stored traces. `trust` is the trust level of the task."""
+    was made before this run, for learning from stored traces. `trust` is the trust level of the task.
+
+    If the task is a conversation, `input` is the last message of the user, `history` has the earlier turns, and
+    `system` is the system message.
+    """
 
     id: str
     input: str
     target: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     recorded: Recorded | None = None
+    system: str = ""
+    history: tuple[Turn, ...] = ()
     trust: Trust = "own"
+
+    @property
+    def text(self) -> str:
+        """The task as one text. For a conversation: the system message, the earlier turns, and the input."""
+        if not self.system and not self.history:
+            return self.input
+        turns = [text for turn in self.history for text in (f"User: {turn.user}", f"Agent: {turn.assistant}")]
+        return "\n\n".join([*filter(None, [self.system]), *turns, f"User: {self.input}"])
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The task as chat messages, each with `role` (system, user, assistant) and `content`."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        turns = [(r, t) for turn in self.history for r, t in (("user", turn.user), ("assistant", turn.assistant))]
+        return [*system, *({"role": role, "content": text} for role, text in (*turns, ("user", self.input)))]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -97,12 +118,14 @@ class Recorded:
     """Attempt that was made elsewhere: its trace, and its score if one was stored.
 
     `own` means that the ids in `trace.used` are ids of the context that learns now, not of another run's context.
-    `retrieved` are the entries that were retrieved for the task, with their similarity.
+    `retrieved` are the entries that were retrieved for the task, with their similarity. `outcome` is the feedback
+    that follows from the events after the attempt, such as an objection of the user.
     """
 
     trace: Trace
     score: Score | None = None
     own: bool = False
+    outcome: Feedback | None = None
     retrieved: tuple[tuple[str, float], ...] = ()
 
 

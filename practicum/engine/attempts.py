@@ -108,8 +108,8 @@ class Attempts(Calls):
         if not agent.journaled:
             return await agent(task, view, self)
         turns = [(t.user, t.assistant) for t in view.turns]
-        question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
-        shown = Prompt("", "\n\n".join(filter(None, (task.input, view.note))), view.pages, view.turns)
+        question = digest(agent.identity, task.id, task.text, list(view.pages), view.note, turns)
+        shown = Prompt("", "\n\n".join(filter(None, (task.text, view.note))), view.pages, view.turns)
         # If the model had fewer slots than concurrent attempts, the attempts would evict each other's turns from the
         # model's prefix cache. So each attempt takes a slot.
         seat = self._state.seats.get("agent")
@@ -136,7 +136,7 @@ class Attempts(Calls):
             if scorer.pure:
                 score = await scorer(task, trace, self)
             else:
-                question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
+                question = digest(scorer.name, task.id, task.text, task.target or "", trace.answer)
                 score = await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
         except (ProviderError, OutputError):
             # Return no score instead of a score of 0: a right answer must not count as wrong because the judge failed.

@@ -25,7 +25,7 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     reference answer."""
     # The answer of an agent with tools is mostly in its steps.
     done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
-    parts = [*run.agent_instructions, f"# Task\n{task.input}"]
+    parts = [*run.agent_instructions, f"# Task\n{task.text}"]
     parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
     if target is not None:
         parts.append(f"# Reference answer\n{target}")

@@ -50,7 +50,7 @@ def traced_lessons(
     for lesson in lessons:
         related_tasks = (task for source in lesson.sources for task in tasks.get(source, ()))
         own_tasks = [task for task in related_tasks if {*task.sources} <= {*lesson.sources}]
-        task_texts = [text for task in own_tasks for text in (task.input, task.target or "")]
+        task_texts = [text for task in own_tasks for text in (task.text, task.target or "")]
         sources = read.sources_of([lesson.text], lesson.sources, task_texts)
         result.append(lesson if sources == lesson.sources else replace(lesson, sources=sources))
     return result

@@ -222,7 +222,7 @@ async def _qualities(
         if not move["task"] and whole is not None:
             qualities[n] = whole
         else:
-            jobs.append((str(n), partial(_quality, attempt.task.input, parts.get(n), move)))
+            jobs.append((str(n), partial(_quality, attempt.task.text, parts.get(n), move)))
     judged = await run.gather(jobs)
     return qualities | {int(name): quality for (name, _), quality in zip(jobs, judged, strict=True)}
 

@@ -389,7 +389,7 @@ class Proposer:
             pages = render_full(context, self.bank, *self.excluded).pages or ("(no rules yet)",)
         else:
             pages = await playbook_pages(context, (), [task.input], "reflector", run, self.bank, *self.excluded)
-        parts = [f"# The next task\n{task.input}"]
+        parts = [f"# The next task\n{task.text}"]
         parts += [f"{title}\n" + "\n".join(behind("-", e.text) for e in group) for title, group in by_outcome(memories)]
         if outcomes:
             parts.append("# What the last tasks came to\n" + "\n\n".join(e.text for e in outcomes))

@@ -10,7 +10,6 @@ and a prefix cache applies.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from practicum.core.counts import Count
+from practicum.core.surrogates import without_unpaired
 from practicum.core.thoughts import SeparatedAnswer, silence, split_thoughts
 from practicum.core.types import Turn
 
@@ -224,20 +224,15 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
     )
 
 
-_HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(%s)|.)" % _HALF, re.DOTALL)
-"""Escape in JSON. The group is an unpaired surrogate."""
-
-
 def _fields(body: bytes) -> dict[str, Raw]:
     """Return the values of a JSON object. Replace unpaired surrogates, which JavaScript produces when it cuts a
     text."""
     try:
         return msgspec.json.decode(body, type=dict[str, Raw])
     except msgspec.DecodeError:
-        if re.search(rb"\\" + _HALF, body) is None:
+        whole, replaced = without_unpaired(body)
+        if not replaced:
             raise
-        whole = _ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], body)
         return msgspec.json.decode(whole, type=dict[str, Raw])
 
 

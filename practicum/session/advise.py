@@ -294,7 +294,7 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     if config.method == "episodes":  # a task with a target needs no attempt if only the answer is shown
         shown = config.agent == "chat" and config.labels
         attempts = sum(t.target is None for t in train) / len(train) if shown else 1.0
-    task = sum(count_tokens(t.input) for t in train) / len(train)
+    task = sum(count_tokens(t.text) for t in train) / len(train)
     lengths = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
     answer = sum(lengths) / len(lengths)
     turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0), n)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from practicum.core.edits import Add, ordered_union
 from practicum.methods.blocks.network import IDENTIFIED, POOL, with_trace_ids
 from practicum.store.journal import digest
-from practicum.tasks.load import BY_POSITION
+from practicum.tasks.records import BY_POSITION
 
 
 def identified(adds: Sequence[Add]) -> list[Add]:

@@ -266,7 +266,7 @@ async def open_session(
     async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
-        if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
+        if splits.test and (same := setup.survey.shared(task.text for task in splits.test)):
             warnings.append(
                 f"the training tasks contain {same:,} of {quantity(len(splits.test), 'test task')}: the test score "
                 "does not measure how well the context generalizes to new tasks"

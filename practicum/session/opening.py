@@ -180,7 +180,7 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
     warnings = []
     large: set[str] = set()
     for task in tasks:
-        if (tokens := count_tokens(task.input)) <= (window or ASSUMED_WINDOW) or task.id in large:
+        if (tokens := count_tokens(task.text)) <= (window or ASSUMED_WINDOW) or task.id in large:
             continue
         large.add(task.id)
         size = f"task {task.id!r} has about {tokens:,} tokens"
@@ -280,7 +280,7 @@ class Reserve:
     @cached_property
     def _longest(self) -> int:
         """Number of tokens of the largest training task or test task."""
-        return max(self.setup.survey.longest, *(count_tokens(task.input) for task in self.setup.splits.test), 0)
+        return max(self.setup.survey.longest, *(count_tokens(task.text) for task in self.setup.splits.test), 0)
 
     def seconds(self) -> float:
         """Return the estimated seconds of the final evaluation at the pace of attempts so far, at most half of

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -23,8 +23,15 @@ from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.plugins import Group
 from practicum.core.types import Task
 from practicum.core.words import quantity
-from practicum.tasks.load import unique_tasks
-from practicum.tasks.records import LETTERS, SAMPLED_RECORDS, field_names, read_records, type_name
+from practicum.tasks.records import (
+    LETTERS,
+    SAMPLED_RECORDS,
+    all_fields,
+    field_names,
+    read_records,
+    type_name,
+    unique_tasks,
+)
 from practicum.tasks.stored import TASK
 
 Record = Mapping[str, Any]
@@ -106,7 +113,7 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
     records = list(read_records(Path(path)))
     if not records:
         raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
-    name = format or _detect_format(_fields_of(records), path)
+    name = format or _detect_format(all_fields(records[:SAMPLED_RECORDS]), path)
     kind: type[Format] = FORMATS.load(name)
     parsed = ((place, _parse_task(kind, record, path, place)) for place, record in records)
     tasks = unique_tasks(((place, task) for place, task in parsed if task is not None), path)
@@ -144,28 +151,30 @@ def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
 def as_json_lines(tasks: Sequence[Task], attempts: bool = False) -> str:
     """Return tasks as JSON lines for `load_tasks`. With `attempts`, include the recorded attempts, for
     `load_traces`."""
-    leave_out = None if attempts else {"recorded"}
-    values = (TASK.dump_python(task, mode="json", exclude=leave_out, exclude_defaults=True) for task in tasks)
-    return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
+    leave_out = {"history", "system", *(() if attempts else ("recorded",))}
+    return "".join(
+        json.dumps(
+            TASK.dump_python(task, mode="json", exclude=leave_out, exclude_defaults=True)
+            | ({"input": task.messages} if task.history or task.system else {}),
+            ensure_ascii=False,
+        )
+        + "\n"
+        for task in tasks
+    )
 
 
 def matching_formats(path: Path) -> list[str]:
     """Return the names of the formats that match the fields of a file's first records. The list is empty if the file is
     malformed or already holds tasks."""
     try:
-        record = _fields_of(read_records(path))
+        return formats_of(all_fields(islice(read_records(path), SAMPLED_RECORDS)))
     except TaskFileError:
         return []
+
+
+def formats_of(record: Record) -> list[str]:
+    """Return the names of the formats that match these fields. The list is empty for fields of tasks."""
     return [] if "input" in record else _matches(record)
-
-
-def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
-    """Return all fields that occur in the first records, each with its first value. One record is not enough: a field
-    whose cell is empty is missing from the record."""
-    fields: dict[str, Any] = {}
-    for _, record in islice(records, SAMPLED_RECORDS):
-        fields = {**record, **fields}
-    return fields
 
 
 def _matches(record: Record) -> list[str]:

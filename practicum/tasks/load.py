@@ -6,9 +6,11 @@ before any task is returned, so that no model call is paid for a file with an er
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.trust import LEVELS, Trust, least
 from practicum.core.types import Task
-from practicum.tasks.records import field_names, read_records, type_name
+from practicum.tasks.formats import formats_of
+from practicum.tasks.records import (
+    SAMPLED_RECORDS,
+    all_fields,
+    field_names,
+    read_records,
+    type_name,
+    unique_tasks,
+)
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import normalise, target_fault
-
-BY_POSITION = re.compile(
-    r"(?:(?:line|record)-\d+|asked-\d+'*|.+\.(?:json|jsonl|ndjson|traj|parquet)(?:\.gz)?:[\d.]+)(?:#\d+)?"
-)
-"""Pattern of ids that only give a position: of a record or trace in a file, or of a query in a run. In another file or
-run, the same id belongs to another task."""
+from practicum.tasks.shapes import Shape, shape_of
+from practicum.tasks.traces.messages import Conversation, conversation_of, is_conversation
 
 MAX_CHOICES = 1000
 """Maximum number of choices. If the tasks have more distinct targets, the targets are open answers, not choices."""
@@ -41,24 +47,43 @@ class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     id: str | int | None = Field(None, description="a string or a whole number")
-    input: str | list[str] = Field(description="a string or a list of strings")
+    input: str | list[str] = Field(description="a string, a list of strings, or a list of chat messages")
     target: str | int | float | bool | None = Field(None, description="a string, a number, true or false")
     meta: dict[str, Any] | None = Field(None, description="an object")
     trust: Trust | None = Field(None, description=f"one of {', '.join(LEVELS)}")
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """Tasks of a file, in order. `shape` is the shape of the file; None if the file has practicum's own fields."""
+
+    tasks: list[Task]
+    shape: Shape | None = None
 
 
 def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust: Trust = "own") -> list[Task]:
     """Load the tasks of a file, in order. A record is `{"id"?, "input", "target"?, "meta"?, "trust"?}`. For the
     supported file formats see `practicum.tasks.records`.
 
-    `fields` maps the field names above to the keys in the file, as in `{"input": "question", "target": "answer"}`. The
-    other keys of a record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes
-    text as in JSON. If a record has no id, the id of the task is the place of the record in the file ("line-7" or
-    "record-7", from 1; blank lines count). The argument `trust` is the trust level of the tasks. The field "trust" of a
-    record can only lower the level of the record's task. Lessons from tasks with a level below "own" wait for review.
+    An `input` that is a list of chat messages is a conversation: the task is the last message of the user, with the
+    earlier turns as its history. Without a target, the agent's answer to this message is the target. Files for
+    fine-tuning, evaluation and question answering have other fields, which are recognized (see
+    `practicum.tasks.shapes`).
 
-    Raises TaskFileError when the file is missing, empty or malformed.
+    `fields` maps the field names above to the keys in the file, as in `{"input": "question", "target": "answer"}`. The
+    other keys of a record are stored in `meta`. A list of texts as input is joined with ", "; a number or bool as
+    target becomes text as in JSON. If a record has no id, the id of the task is the place of the record in the file
+    ("line-7" or "record-7", from 1; blank lines count). The argument `trust` is the trust level of the tasks. The field
+    "trust" of a record can only lower the level of the record's task. Lessons from tasks with a level below "own" wait
+    for review.
+
+    Raises TaskFileError when the file is missing, empty, malformed, or a public data set that must be converted.
     """
+    return load_task_file(path, fields, trust).tasks
+
+
+def load_task_file(path: Path | str, fields: Mapping[str, str] | None = None, trust: Trust = "own") -> TaskFile:
+    """Load the tasks of a file as `load_tasks` does, and return also the shape of the file."""
     keys = {name: name for name in _Fields.model_fields}
     for name in fields or {}:
         if name not in keys:
@@ -67,11 +92,21 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
             )
     keys |= fields or {}
     names: set[str] = set()
+    records = read_records(Path(path))
+    first = list(islice(records, SAMPLED_RECORDS))
+    if not fields and (formats := formats_of(all_fields(first))):
+        raise TaskFileError(
+            "tasks.are_data_set",
+            f"{path}: the file looks like {' or '.join(formats)}: convert it to tasks with "
+            f"practicum bench tasks {shlex.quote(str(path))} --out tasks.jsonl",
+            file=str(path),
+        )
+    shape = None if fields else shape_of(all_fields(first))
 
     def tasks_by_place() -> Iterator[tuple[str, Task]]:
-        for place, record in read_records(Path(path)):
+        for place, record in chain(first, records):
             names.update(record)
-            yield place, _parse_task(record, keys, path, place, trust)
+            yield place, _parse_task(record, keys, path, place, trust, shape)
 
     tasks = unique_tasks(tasks_by_place(), path)
     if not tasks:
@@ -88,24 +123,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
                 file=str(path),
                 field=key,
             )
-    return tasks
-
-
-def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[Task]:
-    """Return the tasks of (place, task) pairs. Raises TaskFileError if two tasks have the same id."""
-    places: dict[str, str] = {}
-    tasks = []
-    for place, task in placed:
-        if (first := places.setdefault(task.id, place)) != place:
-            raise TaskFileError(
-                "tasks.duplicate_id",
-                f"{path} {place}: id {task.id!r} is already used in {first}; ids must be unique",
-                file=str(path),
-                place=place,
-                id=task.id,
-            )
-        tasks.append(task)
-    return tasks
+    return TaskFile(tasks, shape)
 
 
 def require_targets(
@@ -195,8 +213,18 @@ def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
     return tuple(choices)
 
 
-def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, place: str, trust: Trust) -> Task:
+def _parse_task(
+    record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, place: str, trust: Trust, shape: Shape | None
+) -> Task:  # fmt: skip
     where = f"{path} {place}"
+    talk: Conversation | None = None
+    if shape is not None and shape.question in record:
+        talk, target = shape.read(record)
+        left = {name: value for name, value in record.items() if name not in shape.fields}
+        record = {"input": talk.input or talk.system, "target": target} | left
+    elif is_conversation(record.get(keys["input"])):
+        talk = conversation_of(record[keys["input"]])
+        record = {keys["target"]: talk.answer or None} | {**record, keys["input"]: talk.input or talk.system}
     if keys["input"] not in record:
         hint = "name the input field with `fields=input=NAME`"
         raise TaskFileError(
@@ -219,12 +247,14 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
             place=place,
             field=keys[name],
         ) from None
-    target = str(values.target).lower() if isinstance(values.target, bool) else values.target
+    right = str(values.target).lower() if isinstance(values.target, bool) else values.target
     task = Task(
         id=place.replace(" ", "-") if values.id is None else str(values.id),
         input=values.input if isinstance(values.input, str) else ", ".join(values.input),
-        target=None if target is None else str(target),
+        target=None if right is None else str(right),
         meta={key: value for key, value in record.items() if key not in keys.values()} | (values.meta or {}),
+        system=talk.system if talk and talk.input else "",
+        history=talk.history if talk else (),
         trust=least(trust, values.trust or "own"),
     )
     if not task.input.strip():

@@ -1,8 +1,9 @@
 """Reader of the records of a data file.
 
 The file format is detected from the content, never from the file name: JSON lines, consecutive JSON values, a JSON
-array, an object with one list of objects, CSV, parquet or arrow, each plain or gzipped. A file is untrusted input: its
-unpacked size is limited, and every error names the position in the file.
+array, an object with one list of objects, CSV, parquet or arrow, each plain or gzipped. Texts are UTF-8, or UTF-16
+with a byte order mark. A file is untrusted input: its unpacked size is limited, and every error names the position in
+the file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import gzip
 import io
 import json
 import re
+import shlex
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -24,10 +27,18 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from practicum.core.errors import TaskFileError
+from practicum.core.errors import PracticumWarning, TaskFileError
 from practicum.core.files import MOST_BYTES, read_bytes
 from practicum.core.requirements import pip_install
+from practicum.core.surrogates import without_unpaired
+from practicum.core.types import Task
 from practicum.core.words import one_line, quantity
+
+BY_POSITION = re.compile(
+    r"(?:(?:line|record)-\d+|asked-\d+'*|.+\.(?:json|jsonl|ndjson|traj|parquet)(?:\.gz)?:[\d.]+)(?:#\d+)?"
+)
+"""Pattern of ids that only give a position: of a record or trace in a file, or of a query in a run. In another file or
+run, the same id belongs to another task."""
 
 MOST_RECORDS = 1_000_000
 """Maximum number of records that are read from a file. A small compressed file may unpack to any number of records."""
@@ -87,9 +98,16 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _table([content], path)
         return
     content = _utf8(content, path)
-    if not re.match(rb"\s*[{[]", content) and (delimiter := _delimiter(content)):
-        yield from _rows(content, delimiter, path)
-        return
+    if not re.match(rb"\s*[{[]", content):
+        begin, named = _after_separator(content)
+        if delimiter := named or _delimiter(content):
+            yield from _rows(content[begin:], delimiter, path, content.count(b"\n", 0, begin))
+            return
+    content, replaced = without_unpaired(content)
+    if replaced:
+        warnings.warn(
+            PracticumWarning(f"{path}: {quantity(replaced, 'unpaired surrogate')} replaced by U+FFFD"), stacklevel=2
+        )
     yield from _json(content, path)
 
 
@@ -128,12 +146,18 @@ def _content(path: Path) -> bytes:
 
 
 def _utf8(content: bytes, path: Path) -> bytes:
-    """Remove the byte order mark from UTF-8 text. Raises TaskFileError for text that is not UTF-8."""
+    """Return text in UTF-8 without a byte order mark. Raises TaskFileError for text that is neither UTF-8 nor UTF-16
+    with a byte order mark."""
     try:
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return content.decode("utf-16").encode()
         content.decode()
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
-        raise TaskFileError("text.not_utf8", f"{path} line {number}: not UTF-8 text; save the file as UTF-8") from None
+        command = f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(str(path))} > utf8{path.suffix}"
+        raise TaskFileError(
+            "text.not_utf8", f"{path} line {number}: not UTF-8 text; convert a file of Windows with: {command}"
+        ) from None
     return content.removeprefix(codecs.BOM_UTF8)
 
 
@@ -172,7 +196,10 @@ def _parsed(text: str | bytes, number: int, path: Path) -> Any:
     except ValueError as error:
         reason, _, place = str(error).partition(" at line ")
         line, _, column = place.partition(" column ")
-        where = f"{path} line {number + int(line or 1) - 1}"
+        where, at = f"{path} line {number + int(line or 1) - 1}", int(line or 1) - 1
+        whole = text if isinstance(text, bytes) else text.encode()
+        if re.match(rb"\s*(?://|/\*|#)", b"".join(whole.splitlines()[at : at + 1])):
+            reason = "comments are not allowed"
         supported = "supported are JSON lines, a JSON array of objects, CSV with a header, parquet and arrow"
         raise TaskFileError(
             "tasks.malformed", f"{where}: not JSON ({reason} at column {column or 1}); {supported}"
@@ -197,8 +224,17 @@ def _one_after_another(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the records of a JSON document: an array, an object with one list of objects, or a single record."""
-    if isinstance(document, dict) and "input" not in document:
+    """Yield the records of a JSON document: an array, an object with one list of objects, or a single record. In a page
+    of the datasets server, each row holds the record, and fields that the server cut are left out."""
+    if isinstance(document, list) and document and all(isinstance(item, dict) and "role" in item for item in document):
+        document = {"messages": document}
+    rows = document.get("rows") if isinstance(document, dict) else None
+    if isinstance(rows, list) and _are_objects(rows) and all(isinstance(row.get("row"), dict) for row in rows):
+        document = [
+            {name: value for name, value in row["row"].items() if name not in (row.get("truncated_cells") or ())}
+            for row in rows
+        ]
+    if isinstance(document, dict) and not document.keys() & {"input", "messages", "conversations"}:
         lists = [name for name, value in document.items() if isinstance(value, list) and _are_objects(value)]
         if len(lists) > 1:
             names = field_names(dict.fromkeys(lists))
@@ -239,14 +275,21 @@ def _reader(content: bytes, delimiter: str) -> Any:
     return csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=delimiter, strict=True)
 
 
-def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the records of CSV, with the header's names as fields."""
+def _after_separator(content: bytes) -> tuple[int, str]:
+    """Return the position after Excel's first line `sep=;`, and the delimiter that the line names; 0 and an empty text
+    without this line."""
+    match = re.match(rb"sep=([,;|\t])\r?\n", content, re.IGNORECASE)
+    return (match.end(), match[1].decode()) if match else (0, "")
+
+
+def _rows(content: bytes, delimiter: str, path: Path, before: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the records of CSV, with the header's names as fields. `before`: number of lines before the content."""
     reader = _reader(content, delimiter)
     names: list[str] = []
-    ended = 0
+    ended = before
     try:
         for row in reader:
-            place, ended = f"line {ended + 1}", reader.line_num
+            place, ended = f"line {ended + 1}", reader.line_num + before
             if not row:
                 continue
             lettered = len(row) > 3 and row[-1].strip() in tuple(LETTERS[: len(row) - 2])
@@ -350,6 +393,32 @@ def _named(value: Any, classes: list[str] | None) -> Any:
     if classes is None or type(value) is not int:
         return value
     return classes[value] if 0 <= value < len(classes) else None
+
+
+def all_fields(records: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return all fields of these records, each with its first value. One record is not enough to recognize the format
+    of a file: a field whose cell is empty is missing from the record."""
+    fields: dict[str, Any] = {}
+    for _, record in records:
+        fields = {**record, **fields}
+    return fields
+
+
+def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[Task]:
+    """Return the tasks of (place, task) pairs. Raises TaskFileError if two tasks have the same id."""
+    places: dict[str, str] = {}
+    tasks = []
+    for place, task in placed:
+        if (first := places.setdefault(task.id, place)) != place:
+            raise TaskFileError(
+                "tasks.duplicate_id",
+                f"{path} {place}: id {task.id!r} is already used in {first}; ids must be unique",
+                file=str(path),
+                place=place,
+                id=task.id,
+            )
+        tasks.append(task)
+    return tasks
 
 
 def field_names(record: Mapping[str, Any], most: int = 10) -> str:

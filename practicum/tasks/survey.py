@@ -45,9 +45,9 @@ class Survey:
     def add(self, task: Task) -> None:
         self.count += 1
         self.levels.add(task.trust)
-        self.longest = max(self.longest, count_tokens(task.input))
+        self.longest = max(self.longest, count_tokens(task.text))
         self.recorded = self.recorded and task.recorded is not None
-        id, input = digest(task.id), digest(task.input)
+        id, input = digest(task.id), digest(task.text)
         self._ids.append(id)
         self._inputs.append(input)
         self._content.update(id.to_bytes(8, "big") + input.to_bytes(8, "big"))

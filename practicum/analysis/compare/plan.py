@@ -92,7 +92,7 @@ class ComparisonPlan:
         }  # fmt: skip
         return {
             "format": 1,
-            "tasks": digest([[[t.id, t.input, t.target] for t in split] for split in tasks]),
+            "tasks": digest([[[t.id, t.text, t.target] for t in split] for split in tasks]),
             # Scorers use the meta, for example for the tests of code or the rules of an answer.
             "meta": digest([[dict(t.meta) for t in split] for split in tasks]),
             "seed": digest([entry_json(entry) for entry in self.seed_context]) if len(self.seed_context) else None,
@@ -214,7 +214,7 @@ def _check_splits(splits: Splits, online: bool) -> None:
     for name, split in (("training", splits.train), ("validation", splits.val)):
         # An id made from a line number does not identify a task: the same line number exists in every file.
         ids = {task.id for task in split if not re.fullmatch(r"line-\d+", task.id)}
-        inputs = {" ".join(task.input.split()) for task in split}
+        inputs = {" ".join(task.text.split()) for task in split}
         if leaks := [t.id for t in splits.test if t.id in ids or " ".join(t.input.split()) in inputs]:
             more = f" and {len(leaks) - MOST_LISTED} more" if len(leaks) > MOST_LISTED else ""
             raise UsageError(

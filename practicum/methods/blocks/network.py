@@ -170,7 +170,7 @@ def by_network(
                 past_trace = str(best.entry.data.get("trace", ""))
         decider = Decider(team, task, context, experience, past_trace)
         working = replace(run, warmth=warmth).at("network")
-        solved = await Network(team, decider.decide, rounds, depth).solve(task.input, working)
+        solved = await Network(team, decider.decide, rounds, depth).solve(task.text, working)
         moves = []
         for asked, output, to in ((m.question, m.answer, m.to) for m in solved.moves):
             output_data = {"action": output.text, "experience": output.experience, "output": output.form, "to": [*to]}

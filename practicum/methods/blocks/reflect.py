@@ -50,7 +50,7 @@ def contrast(attempt: Attempt) -> tuple[Attempt, Attempt | None]:
 
 def evidence(attempt: Attempt) -> str:
     """Format one attempt as text: the task, the steps, the answer, the feedback."""
-    return "\n".join([f"Task: {attempt.task.input}", *_work(attempt.trace), f"Feedback: {attempt.feedback.text}"])
+    return "\n".join([f"Task: {attempt.task.text}", *_work(attempt.trace), f"Feedback: {attempt.feedback.text}"])
 
 
 def _work(trace: Trace) -> list[str]:

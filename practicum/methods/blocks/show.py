@@ -81,9 +81,12 @@ def reused(act: ActWithNote) -> ActWithNote:
 
 
 async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
-    """Return the feedback on an attempt, from its score. In a run with a judge, the feedback is the judge's verdict if
-    no score exists or learning may not use the score. In evaluation nothing is learned, so no judge is asked."""
+    """Return the feedback on an attempt, from its score. If no score exists or learning may not use the score, the
+    feedback is the recorded outcome or, in a run with a judge, the judge's verdict. In evaluation nothing is learned,
+    so no judge is asked."""
     unknown = score is None or not run.labels
+    if unknown and task.recorded is not None and task.recorded.outcome is not None:
+        return task.recorded.outcome
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
     return feedback(task, trace, score, run.labels)

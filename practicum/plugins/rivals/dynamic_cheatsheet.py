@@ -127,7 +127,7 @@ class Synthesis:
     async def _written(self, context: Context, task: Task, run: Run) -> tuple[View, str]:
         similar = await run.nearest(context, task.input, self.k, Filter(section=CASES))
         old = sheet(context)
-        parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in similar), f"# The next task\n{task.input}"]
+        parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in similar), f"# The next task\n{task.text}"]
         text = await _written(PREPARER, old, parts, run.at("sheet")) if similar else ""
         view = View() if old is None else render_selected([old])
         if text:

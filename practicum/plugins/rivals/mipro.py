@@ -135,10 +135,10 @@ class TaskInput:
     task: Task
 
     def __str__(self) -> str:
-        return self.task.input
+        return self.task.text
 
     def __repr__(self) -> str:
-        return repr(self.task.input)
+        return repr(self.task.text)
 
 
 @dataclass(eq=False)

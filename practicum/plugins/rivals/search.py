@@ -384,7 +384,7 @@ async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run
     for attempt in attempts:
         right = attempt.task.target if run.labels else None
         if right is not None or not attempt.trace.lost:
-            text = evidence(attempt) if right is None else f"Input: {attempt.task.input}\nOutput: {right}"
+            text = evidence(attempt) if right is None else f"Input: {attempt.task.text}\nOutput: {right}"
             working = evidence(attempt) if attempt.feedback.success else ""
             data = {"right": right is not None}
             lessons.append(Lesson(attempt.place, text, working, sources=attempt.sources, data=data))

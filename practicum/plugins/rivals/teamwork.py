@@ -56,5 +56,5 @@ async def ask_member(instructions: Instructions, parts: Sequence[str], form: typ
     """Ask a member of the team about the task. The prompt ends with `parts`. Return the member's output, of the class
     `form`."""
     choices = [f"# Possible answers\n{'; '.join(run.choices)}"] if run.choices else []
-    shown = [*run.agent_instructions, *choices, f"# Task\n{task.input}", *filter(None, parts)]
+    shown = [*run.agent_instructions, *choices, f"# Task\n{task.text}", *filter(None, parts)]
     return await run.ask_fitted("agent", instructions.prompt(run.profile, shown), form)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from practicum.core.types import Recorded, Task
 from practicum.tasks.scoring.registry import as_score
 from practicum.tasks.stored import TASK
+from practicum.tasks.traces.messages import conversation_of, is_conversation
 from practicum.tasks.traces.trace import RecordPlace
 
 
@@ -25,7 +26,8 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     try:
-        task = TASK.validate_python(record)
+        talk = conversation_of(record["input"]) if is_conversation(record["input"]) else None
+        task = TASK.validate_python(record if talk is None else {**record, "input": talk.input})
         score = None if (attempt := task.recorded) is None or attempt.score is None else as_score(attempt.score)
     except ValidationError as error:
         first = error.errors()[0]
@@ -38,4 +40,6 @@ def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
         place.warn("a recorded attempt without an id or an input")
         return
     # Keep only the trace and the score of the attempt: the entry ids in the attempt belong to another run.
+    if talk is not None:
+        task = replace(task, system=talk.system, history=talk.history)
     yield replace(task, recorded=Recorded(attempt.trace, score))

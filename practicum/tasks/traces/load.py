@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,33 +21,16 @@ from pydantic_core import from_json
 from practicum.core.errors import TaskFileError
 from practicum.core.trust import Trust, least
 from practicum.core.types import Task
-from practicum.tasks.load import BY_POSITION
-from practicum.tasks.records import field_names
+from practicum.tasks.records import BY_POSITION, field_names
 from practicum.tasks.survey import digest
-from practicum.tasks.traces import atif, chat, claude_code, lines, otel, runs, swe_agent
-from practicum.tasks.traces.sources import PARQUET, SUFFIXES, ZSTD, find, shown, unpacked
+from practicum.tasks.traces import atif, chat, runs
+from practicum.tasks.traces.chat import own_fields
+from practicum.tasks.traces.formats import FORMATS, TraceFormat
+from practicum.tasks.traces.sources import DAMAGED, PARQUET, SUFFIXES, ZSTD, find, shown, unpacked
 from practicum.tasks.traces.table import rows
 from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, MOST_PROBLEMS, Problem, RecordPlace, Source, Traces
 
-ACCEPTED = (
-    "practicum runs and exports, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
-    "trajectories, ATIF (Harbor), Claude Code sessions"
-)
 _MAX_REASONS = 3
-_HARBOR_RESULT = "harbor result"
-
-
-_FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
-    "practicum": (lines.matches, lines.read),
-    "atif": (atif.matches, atif.read),
-    "mini-swe-agent": (swe_agent.matches_mini, swe_agent.read_mini),
-    "swe-agent": (swe_agent.matches, swe_agent.read),
-    "chat": (chat.matches, chat.read),
-    "otel": (otel.matches, otel.OtelReader),
-    "claude-code": (claude_code.matches, claude_code.ClaudeCodeReader),
-}
-"""Format → (function that returns whether a record has the format, reader), the more specific formats first. The reader
-is a function if each record is a whole trace, else a class that collects the records of a file."""
 
 
 @dataclass
@@ -57,31 +39,38 @@ class TraceStream:
     (`s3://`, `gs://`, `az://`, `https://`; the URL may contain `*` if the store can list names). Traces are read one
     by one and not held in memory. `learn` accepts a stream in place of tasks.
 
-    Each iteration first resets `count`, `formats`, `problems`, `further` and `unscored` (see `Traces`). After the
-    last trace, `at_end` is called with the `summary`. For the other arguments see `load_traces`.
+    Each iteration first resets `count`, `formats`, `problems`, `further`, `unscored` and `evidence` (see `Traces`).
+    After the last trace, `at_end` is called with the `summary`. For the other arguments see `load_traces`.
     """
 
     address: Path | str
     trust: Trust = "foreign"
     trust_scores: bool = False
     at_end: Callable[[Traces], object] | None = None
+    fields: Mapping[str, str] | None = None
     count: int = field(default=0, init=False)
     formats: Counter[str] = field(default_factory=Counter, init=False)
     problems: list[Problem] = field(default_factory=list, init=False)
     further: int = field(default=0, init=False)
     unscored: int = field(default=0, init=False)
+    evidence: Counter[str] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
+        self._fields = None if self.fields is None else own_fields(self.fields)
 
     @property
     def summary(self) -> Traces:
         """Counts and problems of the traces read so far, without the traces."""
-        return Traces((), tuple(self.problems), dict(self.formats), self.unscored, self.further)
+        return Traces((), tuple(self.problems), dict(self.formats), self.unscored, self.further, dict(self.evidence))
 
     def __iter__(self) -> Iterator[Task]:
         self.count = self.further = self.unscored = 0
-        self.formats, self.problems = Counter(), []
-        names, harbor = _Names(), _HarborResults()
+        self.formats, self.problems, self.evidence = Counter(), [], Counter()
+        names, harbor, joined = _Names(), _HarborResults(), dict[str, Any]()
         for source in find(self.address, self._problem):
-            for format, task in (("practicum", task) for task in runs.read(source)) if source.is_run else _read(source):
+            for format, task in (
+                (("practicum", task) for task in runs.read(source)) if source.is_run else self._read(source, joined)
+            ):
                 id = names.free(task.id)
                 own_id = {} if id == (first := names.first(task, id)) else {"own_id": first}
                 meta = {**task.meta, "format": format, "file": source.name, **own_id}
@@ -90,6 +79,8 @@ class TraceStream:
                     scored, task = task, without_verdict(task)
                     self.unscored += scored != task
                 self.formats[format] += 1
+                if task.recorded is not None and task.recorded.outcome is not None:
+                    self.evidence.update(str(meta.get("evidence", "")).split(", "))
                 self.count += 1
                 yield task
             for problem in source.problems():
@@ -97,13 +88,44 @@ class TraceStream:
             harbor.add(source)
         for address in harbor.unmatched():
             self._problem(Problem(address, None, "a Harbor result without an ATIF trajectory below it"))
+        for problem in (problem for reader in joined.values() for problem in reader.unmatched()):
+            self._problem(problem)
         if not self.count:
             raise TaskFileError(
                 "traces.unreadable",
-                f"{shown(self.address)}: no trace could be read: {self._reasons()}; supported are {ACCEPTED}",
+                f"{shown(self.address)}: no trace could be read: {self._reasons()}; supported are "
+                f"{', '.join(format.name for format in FORMATS if format.reader)}; for other records, name the fields "
+                "(--trace-fields)",
             )
         if self.at_end is not None:
             self.at_end(self.summary)
+
+    def _read(self, source: Source, joined: dict[str, Any]) -> Iterator[tuple[str, Task]]:
+        """Yield the format and the task of each trace of a file. `joined`: format → reader that collects the records of
+        all files."""
+        of_file: dict[str, Any] = {}
+        format = place = None
+        for place, record in _flatten(_records(source)):
+            if self._fields is not None and isinstance(record, Mapping) and self._fields.matches(record):
+                yield from (("fields", task) for task in self._fields.read(record, place))
+                continue
+            format = _detect_format(record, format)
+            if format is None:
+                detail = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
+                place.warn("the format is unknown", f"the record {detail}")
+                continue
+            source.formats.add(format.name)
+            if format.advice:
+                place.warn(format.advice)
+            elif isinstance(format.reader, type):
+                readers = joined if format.joins else of_file
+                reader = readers.setdefault(format.name, format.reader())
+                yield from ((format.name, task) for task in reader.add(record, place) or ())
+            elif format.reader is not None:
+                yield from ((format.name, task) for task in format.reader(record, place))
+        yield from ((name, task) for name, reader in of_file.items() for task in reader.tasks())
+        if place is None and not source.cases:
+            RecordPlace(source).warn("the file is empty")
 
     def _problem(self, problem: Problem) -> None:
         if len(self.problems) < MOST_PROBLEMS:
@@ -120,7 +142,9 @@ class TraceStream:
         return "; ".join(reasons) or f"the folder holds no file named {names} and no run"
 
 
-def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool = False) -> Traces:
+def load_traces(
+    path: Path | str, trust: Trust = "foreign", trust_scores: bool = False, fields: Mapping[str, str] | None = None
+) -> Traces:
     """Load the traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
     `path` may be a URL, as for `TraceStream`. Use `TraceStream` to read traces without holding all in memory.
 
@@ -133,11 +157,18 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
     that is stored with a lower level keeps that level. Lessons from traces below "own" wait for review. Scores and
     right answers in foreign traces are dropped, unless `trust_scores` is true.
 
+    `fields` names the places of the parts of a trace in records of another format, as in `{"messages": "log.turns",
+    "score": "grade"}`: `messages`, or `task` and `answer`; also `score`, `target` and `id`.
+
     Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """
-    stream = TraceStream(path, trust, trust_scores)
+    stream = TraceStream(path, trust, trust_scores, fields=fields)
     tasks = tuple(stream)
     return replace(stream.summary, tasks=tasks)
+
+
+CHAT = next(format for format in FORMATS if format.name == "chat")
+HARBOR_RESULT = next(format for format in FORMATS if format.matches is atif.is_trial_result).name
 
 
 class _Names:
@@ -176,7 +207,7 @@ class _HarborResults:
     def add(self, source: Source) -> None:
         if "atif" in source.formats:
             self._trials.update(digest(str(folder)) for folder in source.path.parents[: atif.RESULT_DEPTH])
-        if _HARBOR_RESULT in source.formats:
+        if HARBOR_RESULT in source.formats:
             self._results[source.shown] = digest(str(source.path.parent))
 
     def unmatched(self) -> Iterator[str]:
@@ -203,7 +234,7 @@ def _records(source: Source) -> Iterator[tuple[RecordPlace, Any]]:
                 RecordPlace(source).warn("Zstandard is not supported: unpack the file (zstd -d), or pack it with gzip")
                 return
             yield from _json_records(file, source)
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         RecordPlace(source).warn(f"cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
@@ -267,45 +298,15 @@ def _parsed(raw: bytes, place: RecordPlace) -> Iterator[tuple[RecordPlace, Any]]
         replace(place, line=place.line or (int(line[1]) if line else None)).warn(reason, detail)
 
 
-def _read(source: Source) -> Iterator[tuple[str, Task]]:
-    collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
-    format = place = None
-    for place, record in _flatten(_records(source)):
-        detected = _detect_format(record, format)
-        if detected is None:
-            detail = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
-            place.warn("the format is unknown", f"the record {detail}")
-            continue
-        source.formats.add(detected)
-        if detected == _HARBOR_RESULT:
-            continue
-        format = detected
-        reader = _FORMATS[format][1]
-        if isinstance(reader, type):
-            collectors.setdefault(format, reader()).add(record, place)
-        else:
-            for task in reader(record, place):
-                yield format, task
-    for format, collector in collectors.items():
-        for task in collector.tasks():
-            yield format, task
-    if place is None and not source.cases:
-        RecordPlace(source).warn("the file is empty")
-
-
-def _detect_format(record: Any, previous: str | None) -> str | None:
-    """Return the format of a record, or None if it is unknown. `previous`: the latest known format in the same file."""
+def _detect_format(record: Any, previous: TraceFormat | None) -> TraceFormat | None:
+    """Return the format of a record, or None if it is unknown. `previous`: the format of the record before it."""
     if chat.is_message_list(record):
-        return "chat"
+        return CHAT
     if not isinstance(record, Mapping):
         return None
-    if name := next((name for name, (matches, _) in _FORMATS.items() if matches(record)), None):
-        return name
-    if atif.is_trial_result(record):
-        return _HARBOR_RESULT
-    # New versions of Claude Code add types of lines. So after a line of Claude Code, a line of an unknown
-    # type also counts as a line of Claude Code.
-    return previous if previous == "claude-code" and isinstance(record.get("type"), str) else None
+    if match := next((format for format in FORMATS if format.matches(record)), None):
+        return match
+    return previous if previous and previous.continues and previous.continues(record) else None
 
 
 def _flatten(stored: Iterable[tuple[RecordPlace, Any]]) -> Iterator[tuple[RecordPlace, Any]]:

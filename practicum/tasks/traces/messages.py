@@ -1,33 +1,57 @@
 """Conversion of stored messages to items.
 
-The messages of OpenAI (chat completions and Responses), Anthropic and Bedrock, and the message parts of OpenTelemetry
-are supported. A part that is not text (an image, a file) becomes its type in brackets.
+The messages of OpenAI (chat completions and Responses), Anthropic, Bedrock, Gemini and the Vercel AI SDK, and the
+message parts of OpenTelemetry are supported. A part that is not text becomes its medium in brackets: [image], [audio],
+[video] or [file].
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from practicum.tasks.traces.fields import Warn, text_at
+from practicum.core.types import Step, Turn
+from practicum.tasks.traces.fields import Warn, decoded, objects_in, text_at, value_at
 from practicum.tasks.traces.trace import Item
 
-_KIND_OF_ROLE = {"system": "system", "developer": "system", "user": "user", "assistant": "message"}
-_KIND_OF_ROLE |= {"tool": "observation", "function": "observation", "model": "message"}  # "model" is Gemini's role
-# Types of parts.
+_KINDS = {
+    "system": "system developer sys",
+    "user": "user human prompter",
+    "message": "assistant model gpt chatgpt claude bard bing chatbot bot ai",
+    "observation": "tool function observation tool_response function_response function-response tool_result ipython",
+    "action": "function_call tool_call function-call",
+    "": "data",  # data of an application that uses the AI SDK
+}
+_KIND_OF_ROLE = {role: kind for kind, roles in _KINDS.items() for role in roles.split()}
+# Types of parts. The types of tool calls and of their results are recognized by their ends.
 _TEXTS = {"text", "input_text", "output_text"}
 _THOUGHTS = {"thinking", "reasoning", "summary_text", "reasoning_text"}
-_CALLS = {"tool_use", "tool_call", "function_call", "custom_tool_call", "server_tool_use", "server_tool_call"}
-_RESULTS = {
-    *("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output"),
-    *("server_tool_call_response", "web_search_tool_result"),
+_CALL_ENDS = ("tool_use", "tool_call", "tool-call", "_call")
+_RESULT_ENDS = ("tool_result", "tool-result", "_call_output", "_call_response")
+_MEDIA = {
+    "image": "image",
+    "audio": "audio",
+    "video": "video",
+    "document": "file",
+    "file": "file",
+    "blob": "file",
+    "uri": "file",
 }
-_MEDIA = {"image", "image_url", "input_image", "audio", "input_audio", "video", "document", "file", "input_file"}
-_NOT_TEXT = _MEDIA | {"file_data", "blob", "uri"}
-_CALL_ID_FIELDS = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "id")
+"""Word in the type of a part that is not text → medium."""
+_SKIPPED = {
+    *("redacted_thinking", "redacted-reasoning", "encrypted_content"),  # encrypted
+    *("step-start", "source-url", "source-document", "source"),  # of the AI SDK
+    *("tool-approval-request", "tool-approval-response", "reasoning-file"),  # of the AI SDK
+    *("mcp_list_tools", "additional_tools", "configuration_update", "ghost_snapshot"),
+    *("compaction", "context_compaction", "compaction_trigger"),
+}
+_CALL_ID_FIELDS = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "toolCallId", "id")
+_ARGUMENTS = ("input", "arguments", "args", "server_tool_call", "action", "code", "queries", "rawInput")
+_CALL_RESULTS = ("output", "outputs", "results", "error")
 
 
 def items_of_messages(messages: Iterable[Any], warn: Warn) -> Iterator[Item]:
@@ -46,21 +70,33 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
     if "role" not in message and isinstance(message.get("type"), str):
         yield from _items_of_part(message, "message", warn)
         return
-    role = message.get("role")
-    kind = _KIND_OF_ROLE.get(role, "") if isinstance(role, str) else ""
-    if not kind:
+    role = message.get("role", message.get("from"))
+    kind = _KIND_OF_ROLE.get(role.lower()) if isinstance(role, str) else None
+    if kind is None:
         warn(f"a message of unknown role {role!r:.40}; its text is kept")
         kind = str(role)[:40].strip() or "unknown"
+    if not kind:
+        return
+    content = next((message[key] for key in ("content", "value", "text") if message.get(key) is not None), None)
+    if kind == "action":  # of ShareGPT: one call or several as JSON
+        for call in calls if isinstance(calls := decoded(content), list) else [calls]:
+            yield from _call_items(call, warn) if isinstance(call, Mapping) else [action_item("", call)]
+        return
+    if parts := message.get("parts"):  # version 4 of the AI SDK repeats the parts in other fields
+        yield from items_of_content(parts, kind, warn)
+        return
     if thought := text_at(message, "reasoning_content", "reasoning"):
         yield Item("thought", thought)
+    for part in objects_in(message, "toolInvocations", warn):  # of early versions of the AI SDK
+        yield from _call_items(part, warn)
     call_id = text_at(message, "tool_call_id", "id") if kind == "observation" else ""
-    yield from items_of_content(message.get("content", message.get("parts")), kind, warn, call_id)
+    yield from items_of_content(content, kind, warn, call_id)
     if refusal := text_at(message, "refusal"):
         yield Item("message", refusal)
     calls = message.get("tool_calls")
     for call in [*(calls if isinstance(calls, list) else ()), message.get("function_call")]:
         if isinstance(call, Mapping):
-            yield _call_item(call)
+            yield from _call_items(call, warn)
         elif call is not None:
             warn("a tool call that is not an object")
 
@@ -101,7 +137,13 @@ def _is_part(item: Any) -> bool:
     if not isinstance(item, Mapping):
         return isinstance(item, str)
     kind = item.get("type")  # any value is possible: if a result is a database schema, its columns have a `type`, too
-    return (isinstance(kind, str) and kind in _TEXTS | _NOT_TEXT) or list(item) == ["text"]
+    return (isinstance(kind, str) and (kind in _TEXTS or bool(_medium(item, kind)))) or list(item) == ["text"]
+
+
+def _medium(part: Mapping[str, Any], type: str) -> str:
+    """Return the medium of a part that is not text: image, audio, video or file; empty for other parts."""
+    words = re.split(r"[_\-/]", f"{text_at(part, 'mediaType', 'mimeType', 'mime_type', 'mime')}/{type}")
+    return next((_MEDIA[word] for word in words if word in _MEDIA), "")
 
 
 def _items_of_parts(content: Any, kind: str, warn: Warn) -> Iterator[Item]:
@@ -116,49 +158,139 @@ def _items_of_parts(content: Any, kind: str, warn: Warn) -> Iterator[Item]:
 
 def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[Item]:
     name = part.get("type")
-    if not isinstance(name, str):  # in Bedrock, a part's only key is its type
-        match part:
-            case {"text": str(text)}:
-                yield Item(kind, text)
-            case {"toolUse": Mapping() as call}:
-                yield _call_item(call)
-            case {"toolResult": Mapping() as result}:
-                yield _result_item(result, warn)
-            case {"reasoningContent": Mapping() as thought}:
-                yield Item("thought", text_at(thought, "reasoningText/text"))
-            case _:
-                yield Item(kind, as_json(part))
+    if not isinstance(name, str):
+        yield from _items_of_untyped(part, kind, warn)
     elif name in _TEXTS:
         yield Item(kind, text_at(part, "text", "content"))
     elif name == "refusal":
         yield Item("message", text_at(part, "refusal"))
     elif name in _THOUGHTS:
-        if text := text_at(part, "thinking", "content", "text"):
+        if text := text_at(part, "thinking", "content", "text", "reasoning"):
             yield Item("thought", text)
             return
         for key in ("summary", "content"):
             for item in _items_of_parts(part.get(key), "thought", warn):
                 yield item._replace(kind="thought")
-    elif name in _CALLS:
-        yield _call_item(part)
-    elif name in _RESULTS:
+    elif name in _SKIPPED or name.startswith("data-"):
+        return
+    elif name.endswith(_RESULT_ENDS):
         yield _result_item(part, warn)
-    elif name in _NOT_TEXT:
-        warn(f"a part that is not text ({name}) is shown as [{name}]")
-        yield Item(kind, f"[{name}]")
-    elif name != "redacted_thinking":  # skipped, because it is encrypted
+    elif name.endswith(_CALL_ENDS) or "toolCallId" in part or name == "tool-invocation":
+        yield from _call_items(part, warn)
+    elif medium := _medium(part, name):
+        warn(f"a part that is not text is shown as [{medium}]")
+        yield Item(kind, f"[{medium}]")
+    elif name == "steering-message":  # of the AI SDK: a message of the user during the agent's turn
+        yield from items_of_content(part.get("parts"), "user", warn)
+    else:
         warn(f"a part of unknown type {name!r:.40}")
         yield Item(kind, text_at(part, "text", "content"))
 
 
-def _call_item(call: Mapping[str, Any]) -> Item:
-    inner = next((part for key in ("function", "custom") if isinstance(part := call.get(key), Mapping)), call)
-    keys = ("input", "arguments", "server_tool_call")
-    arguments = next((inner[key] for key in keys if inner.get(key) not in (None, {}, "{}")), "")
-    return action_item(inner.get("name"), arguments, text_at(call, *_CALL_ID_FIELDS))
+def _items_of_untyped(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[Item]:
+    """Yield the items of a part without a type. Bedrock and Gemini write such parts: a key names the content."""
+    match part:
+        case {"text": str(text)}:
+            yield Item("thought" if part.get("thought") is True else kind, text)
+        case (
+            {"toolUse": Mapping() as call} | {"functionCall": Mapping() as call} | {"function_call": Mapping() as call}
+        ):
+            yield from _call_items(call, warn)
+        case (
+            {"toolResult": Mapping() as result}
+            | {"functionResponse": Mapping() as result}
+            | {"function_response": Mapping() as result}
+        ):
+            yield _result_item(result, warn)
+        case {"reasoningContent": Mapping() as thought}:
+            yield Item("thought", text_at(thought, "reasoningText/text"))
+        case (
+            {"image": Mapping() as media}
+            | {"inlineData": Mapping() as media}
+            | {"inline_data": Mapping() as media}
+            | {"fileData": Mapping() as media}
+        ):
+            yield Item(kind, f"[{_medium(media, 'image' if 'image' in part else 'file')}]")
+        case _:
+            yield Item(kind, as_json(part))
+
+
+def _call_items(call: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
+    """Yield a tool call, and its result if the call holds the result too."""
+    keys = ("function", "custom", "toolInvocation")
+    inner = next((part for key in keys if isinstance(part := call.get(key), Mapping)), call)
+    id, type = text_at(inner, *_CALL_ID_FIELDS) or text_at(call, *_CALL_ID_FIELDS), text_at(call, "type")
+    arguments = next((inner[key] for key in _ARGUMENTS if inner.get(key) not in (None, {}, "{}", [])), "")
+    name = text_at(inner, "name", "toolName") or re.sub(r"^tool-|_call$", "", type)
+    if owner := text_at(inner, "server_label", "namespace"):
+        name = f"{owner}.{name}"
+    yield action_item(name, arguments, id)
+    if "state" in inner:  # of the AI SDK
+        results: tuple[str, ...] = ("output", "result", "errorText", "approval/reason")
+    else:
+        results = _CALL_RESULTS if type.endswith("_call") else ()
+    result = next((value for key in results if (value := value_at(inner, key)) not in (None, [], "")), None)
+    if result is not None and inner.get("preliminary") is not True:
+        yield Item("observation", result_text(result, warn), id)
 
 
 def _result_item(part: Mapping[str, Any], warn: Warn) -> Item:
     keys = ("content", "response", "result", "output", "server_tool_call_response")
     result = next((part[key] for key in keys if part.get(key) is not None), None)
+    match result:
+        case {"type": "text" | "error-text" | "json" | "error-json" | "content", "value": value}:  # of the AI SDK
+            result = value
+        case {"type": "execution-denied"}:
+            result = f"denied: {text_at(result, 'reason')}"
+        case {"output": str(value), **more} | {"error": str(value), **more} if not more:  # of Gemini
+            result = value
+        case str() if result.startswith('{"output":'):  # of early versions of Codex
+            result = text_at(decoded(result), "output") or result
     return Item("observation", result_text(result, warn), text_at(part, *_CALL_ID_FIELDS))
+
+
+class Conversation(NamedTuple):
+    """Messages up to the user's last message (`input`), and the agent's `answer` to it, which is empty if the last
+    message is the user's. `system` is the system message, and `history` has the earlier turns."""
+
+    system: str
+    history: tuple[Turn, ...]
+    input: str
+    answer: str
+
+
+def conversation(items: Iterable[Item]) -> Conversation:
+    """Return items as a conversation. Tool calls and their results become lines of the agent's turns."""
+    system: list[str] = []
+    turns: list[tuple[list[str], list[str]]] = []
+    """Messages of the user, and of the agent after them."""
+    for kind, text in ((item.kind, item.text.strip()) for item in items if item.text.strip()):
+        if kind == "system":
+            system.append(text)
+        elif kind == "user":
+            if not turns or turns[-1][1]:
+                turns.append(([], []))
+            turns[-1][0].append(text)
+        elif kind != "thought":
+            if not turns:
+                turns.append((["…"], []))  # the agent begins
+            turns[-1][1].append(text if kind == "message" else Step(kind, text).line)
+    last = turns.pop() if turns else ([], [])
+    history = tuple(Turn("\n\n".join(user), "\n".join(agent)) for user, agent in turns)
+    return Conversation("\n\n".join(system), history, "\n\n".join(last[0]), "\n".join(last[1]))
+
+
+def is_conversation(value: Any) -> bool:
+    """Return whether a value is a list of chat messages."""
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(item, Mapping) and not {"role", "from"}.isdisjoint(item) for item in value)
+
+
+def conversation_of(messages: list[Any]) -> Conversation:
+    """Return a list of chat messages as a conversation."""
+    return conversation(items_of_messages(messages, accept))
+
+
+def accept(reason: str) -> None:
+    """Accept a part of a task that is not text: its medium in brackets is the text."""

@@ -1,9 +1,9 @@
-"""Sources of stored traces: local files and folders, and objects of a store that fsspec reaches by a URL.
+"""Sources of stored traces: local files and folders, archives, and objects of a store that fsspec reaches by a URL.
 
-Each file or object is a `Source`. An unreadable local file is reported as a problem, and the other files are read. A
-failing object store ends the reading with an error, because the missing objects would be unknown. A failed read is
-retried once from the position where it failed, in addition to fsspec's retries. No error shows a password or a
-signature.
+Each file, file in an archive, or object is a `Source`. An unreadable local file is reported as a problem, and the other
+files are read. A failing object store ends the reading with an error, because the missing objects would be unknown. A
+failed read is retried once from the position where it failed, in addition to fsspec's retries. No error shows a
+password or a signature.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import io
 import logging
 import os
 import re
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from lzma import LZMAError
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -22,7 +27,7 @@ from urllib.parse import urlsplit
 from practicum.core.errors import TaskFileError
 from practicum.core.files import open_file
 from practicum.core.requirements import pip_install
-from practicum.core.words import one_line
+from practicum.core.words import error_line, one_line
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.tasks.traces.trace import Problem, Source
 
@@ -33,11 +38,17 @@ SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".parquet")
 """Suffixes of the files that are read in a folder, each also followed by `.gz`. A file whose path is passed directly
 may have any name."""
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+"""Suffixes of local archives. Their files are read as the files of a folder, without unpacking to the disk."""
+
 RUN_FILES = (DATABASE_FILE, STORE_FILE)
 """Files that mark a run folder: the database, or the file with the address of the store."""
 
 PARQUET, GZIP, ZSTD = b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """First bytes of Parquet, gzip and Zstandard files."""
+
+DAMAGED = (OSError, EOFError, zlib.error, LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
+"""Errors of files and archives that cannot be read or unpacked."""
 
 BUFFER = 2**20
 
@@ -80,7 +91,7 @@ def unpacked(file: BinaryIO) -> io.BufferedReader:
     return io.BufferedReader(cast(Any, gzip.GzipFile(fileobj=buffered)), BUFFER)
 
 
-def _read(name: str) -> bool:
+def _is_readable(name: str) -> bool:
     return PurePosixPath(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix in SUFFIXES
 
 
@@ -98,11 +109,43 @@ def _local(root: Path, problem: Callable[[Problem], None]) -> Iterator[Source]:
         path = file.parent if is_run else file
         name = path.relative_to(root).as_posix() if root.is_dir() else path.name
         name = root.absolute().name if name == "." else name
+        if file.name.lower().endswith(ARCHIVES):
+            yield from _archive(file, name, problem)
+            continue
         yield Source(path.absolute(), name, str(path), _opened, _opened, is_run)
 
 
 def _opened(path: PurePath) -> BinaryIO:
     return open_file(Path(path))
+
+
+def _archive(path: Path, name: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
+    """Yield the files of an archive. Links and other special members are left out, because they could name any file."""
+    try:
+        with open_file(path) as file, ExitStack() as stack:
+            if zipfile.is_zipfile(file):
+                archive = stack.enter_context(zipfile.ZipFile(file))
+                names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
+                read: Callable[[str], Any] = archive.open
+            else:
+                file.seek(0)
+                packed = stack.enter_context(tarfile.open(fileobj=file))
+                names = [info.name for info in packed if info.isfile()]  # in order, since reading back is slow
+                read = packed.extractfile
+            members = {PurePosixPath(member): member for member in names}
+
+            def opened(inner: PurePath) -> BinaryIO:
+                if inner not in members:
+                    raise FileNotFoundError(errno.ENOENT, "not in the archive", str(inner))
+                try:
+                    return cast(BinaryIO, read(members[PurePosixPath(inner)]))
+                except RuntimeError as error:  # the file is encrypted
+                    raise OSError(errno.EACCES, str(error)) from error
+
+            for member in filter(_is_readable, map(str, members)):
+                yield Source(PurePosixPath(member), f"{name}/{member}", f"{path}/{member}", opened, opened)
+    except DAMAGED as error:
+        problem(Problem(str(path), None, f"the archive cannot be read ({error_line(error)})"))
 
 
 def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
@@ -122,7 +165,7 @@ def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
             if inner.is_symlink():
                 report(inner, "links to folders are not followed")
         for file in (Path(folder, name) for name in sorted(names)):
-            if not _read(file.name) and file.name not in RUN_FILES:
+            if not _is_readable(file.name) and file.name not in RUN_FILES and not file.name.lower().endswith(ARCHIVES):
                 continue
             if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
                 report(file, "links out of the folder are not followed")
@@ -175,7 +218,7 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
                     if file in RUN_FILES:
                         reason = "runs can only be read from a local folder: copy the run to this machine"
                         problem(Problem(_named(scheme, place), None, reason))
-                    elif _read(file):
+                    elif _is_readable(file):
                         yield _object(
                             system, place, PurePosixPath(place), _relative(place, base), _named(scheme, place)
                         )

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 from practicum.core.thoughts import split_thoughts
-from practicum.core.types import Recorded, Score, Step, Task, Trace
+from practicum.core.types import Feedback, Recorded, Score, Step, Task, Trace, Turn
 
 MOST_DOCUMENT = 2**28
 """Maximum size of a file that is one JSON document (bytes). Files of JSON lines have no limit."""
@@ -35,9 +35,9 @@ _AGENT_KINDS = ("thought", "message", "action")
 
 
 class Item(NamedTuple):
-    """One item of a trace. `kind` is "system", "user", "thought", "message" (by the agent), "action", "observation",
-    or, for a message of an unknown role, the name of that role. `call` is the id that a tool call shares with the
-    result of the call; empty for other items, and for calls without an id."""
+    """One item of a trace. `kind` is "system", "user", "thought", "message" (by the agent), "action", "observation", in
+    a session also "interruption" and "error", or, for a message of an unknown role, the name of that role. `call` is
+    the id that a tool call shares with the result of the call; empty for other items, and for calls without an id."""
 
     kind: str
     text: str
@@ -61,13 +61,15 @@ class Problem:
 class Traces:
     """Result of reading stored traces: tasks with recorded attempts, problems of reading these traces, and the number
     of traces per format. `unscored` is the number of traces whose score or right answer was dropped because the traces
-    are foreign. `further` is the number of problems that are not listed in `problems`."""
+    are foreign. `further` is the number of problems that are not listed in `problems`. `evidence` is the number of
+    requests in sessions per signal about the agent's work (see `practicum.tasks.traces.evidence`)."""
 
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
     formats: Mapping[str, int]
     unscored: int = 0
     further: int = 0
+    evidence: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def faults(self) -> int:
@@ -142,13 +144,16 @@ class RecordPlace:
         error: str | None = None,
         score: Score | None = None,
         meta: Mapping[str, Any],
+        history: tuple[Turn, ...] = (),
+        outcome: Feedback | None = None,
     ) -> Iterator[Task]:
         """Yield the task that these items record. If no item holds the input, or if the agent has neither an item nor
         an `answer`, report a problem instead.
 
         The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
         replaced by the last message in the agent's last turn, or by the last action in this turn if the turn has no
-        message. The thoughts directly before the answer become the reasoning of the trace.
+        message. The thoughts directly before the answer become the reasoning of the trace. `history` and `outcome`: see
+        `Task` and `Recorded`.
         """
         items = [item for item in items if item.text.strip()]
         first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
@@ -170,7 +175,8 @@ class RecordPlace:
         )
         id = id if id and id.strip() else f"{self.source.name}{self.tag}"
         line = {} if self.line is None else {"line": self.line}
-        yield Task(id, asked, None, nonempty_values({**meta, "system": system}) | line, Recorded(trace, score))
+        meta = nonempty_values({**meta, "system": system}) | line
+        yield Task(id, asked, None, meta, Recorded(trace, score, outcome=outcome), history=history)
 
 
 def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:

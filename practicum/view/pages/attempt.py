@@ -130,7 +130,7 @@ def _line(attempt: Attempt, one: Attempt, number: int, tries: int) -> AttemptLin
     score = one.score
     return AttemptLine(
         id=f"attempt {number}" if tries > 1 else "answer", split="", step=None, version=None, task=one.task.id,
-        input=one.task.input, answer=one.trace.answer, error=one.trace.error, lost=one.trace.lost,
+        input=one.task.text, answer=one.trace.answer, error=one.trace.error, lost=one.trace.lost,
         score=None if score is None else score.value, correct=None if score is None else score.correct,
         success=one.feedback.success, feedback=one.feedback.text, number=number, tries=tries,
         chosen=bool(attempt.choice) and one is attempt, reused=one.of, place=one.place,

@@ -219,7 +219,7 @@ class Names:
                 step=None if isinstance(scope, EvaluationScope) else scope,
                 version=self.evaluated.get(scope.digest) if isinstance(scope, EvaluationScope) else None,
                 task=one.task.id,
-                input=one.task.input,
+                input=one.task.text,
                 answer=one.trace.answer,
                 error=one.trace.error,
                 lost=one.trace.lost,

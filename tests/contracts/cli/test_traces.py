@@ -104,8 +104,8 @@ def test_the_steps_of_an_agent_are_those_of_the_trace(shell: Shell) -> None:
              {"role": "tool", "tool_call_id": "c", "content": "sent"}, REPLY]  # fmt: skip
     write_lines(shell / "log.jsonl", [{"messages": turns}])
     value = shell.json(f"learn --from-traces log.jsonl --trust own {EPISODES} run")
-    # A part that is not text is its type, and is counted.
-    assert value["entries"][0]["text"] == "What happens?\n[image_url]"
+    # A part that is not text is its medium, and is counted.
+    assert value["entries"][0]["text"] == "What happens?\n[image]"
     assert value["errors"][Count.TRACE_FAULTS.value] == 1
     (line,) = shell.json("show run --attempts")["attempts"]
     attempt = json.dumps(shell.json("show run --attempt", line["id"]))

@@ -1,0 +1,228 @@
+"""Evidence in a session about the agent's work on a request: what the user wrote next, tests that ran, work that was
+taken back, and an interruption.
+
+The rules read words, not meaning: frequent words of ten languages (replies.toml), and commands of common test
+programs. A request without evidence has no outcome; a judge decides it, if the run has one.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import Literal
+
+from practicum.core.types import Feedback
+from practicum.core.words import one_line
+from practicum.tasks.traces.fields import decoded, text_at
+from practicum.tasks.traces.trace import Item
+
+Signal = Literal["objection", "approval", "interruption", "error", "tests passed", "tests failed", "taken back"]
+
+SUCCESS: dict[Signal, bool] = {
+    "objection": False, "interruption": False, "error": False, "tests failed": False, "taken back": False,
+    "approval": True, "tests passed": True,
+}  # fmt: skip
+"""Signal → whether the work was right. One sign of a failure outweighs all signs of a success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A signal, and the sentence that reports it."""
+
+    signal: Signal
+    text: str
+
+
+def followup(request: Sequence[Item], text: str) -> bool:
+    """Return whether a message of the user belongs to the request before it: the agent is still at work or was stopped;
+    or the message repeats a message after an error, answers the agent's question, objects to the work, approves it, or
+    asks the agent to continue. `request`: items from the request to the message."""
+    last = next((item for item in reversed(request) if item.kind not in ("system", "thought")), request[-1])
+    if last.kind not in ("message", "error") or len(text.split()) <= FEW_WORDS:
+        return True
+    if _asks(last) and (len(text.split()) <= SHORT_ANSWER or _goes_ahead(text) or _answers(request, text)):
+        return True
+    again = last.kind == "error" and any(item.kind == "user" and item.text == text for item in request)
+    return again or _goes_ahead(text, whole=True) or _objects(text) or _only_approves(text)
+
+
+def outcome(request: Sequence[Item], later: Sequence[Item]) -> tuple[Evidence, ...]:
+    """Return the evidence about a request, each signal at most once. `later`: the items of the next request."""
+    evidence = [*_replies(request), *_tests(request)]
+    if request[-1].kind == "error":
+        evidence.append(Evidence("error", f"the agent stopped with an error: {one_line(request[-1].text, 200)}"))
+    if later and _approves(later[0].text):
+        evidence.append(Evidence("approval", f"the user continued: {_quoted(later[0].text)}"))
+    if undone := _taken_back(request, later):
+        evidence.append(Evidence("taken back", undone))
+    by_signal = {one.signal: one for one in reversed(evidence)}
+    return tuple(by_signal[signal] for signal in SUCCESS if signal in by_signal)
+
+
+def feedback(evidence: Sequence[Evidence]) -> Feedback | None:
+    """Return the evidence as feedback on the work; None without evidence."""
+    if not evidence:
+        return None
+    signs = ", and ".join(one.text for one in evidence)
+    success = all(SUCCESS[one.signal] for one in evidence)
+    right = "right" if success else "not right at first"
+    return Feedback(success, f"What followed shows that the work was {right}: {signs}.")
+
+
+FEW_WORDS = 2
+"""Maximum number of words of a message that never begins a request, such as the letter of a choice."""
+
+SHORT_ANSWER = 12
+"""Maximum number of words of a message that counts as an answer to a question which the agent asks after its work."""
+
+LONG_MESSAGE = 60
+"""Number of words above which only the beginning of a message can be an objection."""
+
+END = 600
+"""Number of characters at the end of a message in which a question counts."""
+
+
+def _replies(request: Sequence[Item]) -> Iterator[Evidence]:
+    """Yield the evidence in the user's messages after the request itself, and in interruptions."""
+    answered: Item | None = None
+    for item, then in pairwise([*request[1:], Item("", "")]):
+        if item.kind == "message":
+            answered = item
+        elif item.kind == "interruption" and not (then.kind == "user" and _goes_ahead(then.text, whole=True)):
+            yield Evidence("interruption", "the user stopped the agent")
+        elif item.kind == "user" and _objects(item.text) and not (answered and _asks(answered)):
+            yield Evidence("objection", f"the user objected: {_quoted(item.text)}")
+        elif item.kind == "user" and _only_approves(item.text):
+            yield Evidence("approval", f"the user approved: {_quoted(item.text)}")
+
+
+def _answers(request: Sequence[Item], text: str) -> bool:
+    """Return whether a message answers a question that the agent asks before its work."""
+    return not _edited(_turn(request)) and not re.search("[?？؟]", text)
+
+
+def _turn(request: Sequence[Item]) -> Sequence[Item]:
+    """Return the items since the user's last message."""
+    begin = max((n for n, item in enumerate(request) if item.kind == "user"), default=0)
+    return request[begin + 1 :]
+
+
+def _asks(message: Item) -> bool:
+    return bool(re.search("[?？؟]", message.text[-END:]))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").split()).strip(" .!,;:*。！，")
+
+
+def _quoted(text: str) -> str:
+    return f'"{one_line(text, 300)}"'
+
+
+@lru_cache
+def _words(section: str) -> re.Pattern[str]:
+    """Return the words of a section of replies.toml as one pattern."""
+    languages = tomllib.loads(files(__package__).joinpath("replies.toml").read_text(encoding="utf-8"))[section]
+    return re.compile(f"(?:{'|'.join(languages.values())})", re.VERBOSE)
+
+
+def _goes_ahead(text: str, whole: bool = False) -> bool:
+    """Return whether a message asks the agent to continue: its first words or, with `whole`, all its words."""
+    match = _words("go_ahead").match(plain := _plain(text))
+    return bool(_words("go_ahead").fullmatch(plain)) if whole else bool(match and _ends_word(plain, match.end()))
+
+
+def _objects(text: str) -> bool:
+    plain = _plain(text)
+    if _words("objection").match(plain):
+        return True
+    return len(plain.split()) <= LONG_MESSAGE and bool(_words("problem").search(plain) or _ERROR_OUTPUT.search(text))
+
+
+def _approves(text: str) -> bool:
+    match = _words("approval").match(plain := _plain(text))
+    return bool(match and _ends_word(plain, match.end())) and not _objects(text)
+
+
+def _only_approves(text: str) -> bool:
+    return _approves(text) and len(text.split()) <= 6
+
+
+def _ends_word(text: str, position: int) -> bool:
+    return not re.match(r"[a-zа-яß]", text[position : position + 1])
+
+
+_ERROR_OUTPUT = re.compile(r"Traceback \(most recent call last\)|^\s*(?:\w+\.)*\w*(?:Error|Exception)\b:", re.MULTILINE)
+_EDIT = re.compile(r"\A\w*(?:edit|write|patch|create|replace|insert)\w*\(|apply_patch|\bsed\s+-i", re.IGNORECASE)
+_TEST_COMMAND = re.compile(
+    r"\b(?:pytest|py\.test|unittest|tox|nox|(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:-\S+\s+)*test|npm\s+t|jest|vitest|mocha"
+    r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)|gradlew?\b.*?\b(?:test|check)"
+    r"|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit|(?:dotnet|swift|flutter|mix|sbt|bazel|zig)\s+test)\b"
+)
+_FAILED = re.compile(
+    r"\b[1-9]\d*\s+(?:failed|failing|failures?|errors?)\b|(?:Failures|Errors|failures|errors|failed)[:=]\s*[1-9]"
+    r"|\bFAILED\b|\bFAIL\b|^not ok\b|BUILD FAIL|(?:[Ee]xit code|exited with code|Exit status)[: ]+[1-9]",
+    re.MULTILINE,
+)
+_PASSED = re.compile(
+    r"\b[1-9]\d*\s+(?:tests?\s+)?(?:passed|passing)\b|test result: ok|^ok\s|\bOK\b|BUILD SUCCESS|\ball\s+tests\s+pass"
+    r"|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def _tests(request: Sequence[Item]) -> Iterator[Evidence]:
+    """Yield the result of the last test run of a request, if no edit follows it."""
+    results = {item.call: item.text for item in request if item.kind == "observation" and item.call}
+    latest: Evidence | None = None
+    for action, then in pairwise([*request, Item("", "")]):
+        if action.kind != "action":
+            continue
+        if not (command := _TEST_COMMAND.search(action.text)):
+            latest = None if _edited([action]) else latest
+            continue
+        result = results.get(action.call, then.text if then.kind == "observation" else "")
+        if _FAILED.search(result):
+            latest = Evidence("tests failed", f"the last test run ({command[0]}) failed")
+        elif _PASSED.search(result):
+            latest = Evidence("tests passed", f"the last test run ({command[0]}) passed")
+    if latest:
+        yield latest
+
+
+def _edited(items: Iterable[Item]) -> bool:
+    """Return whether the agent edited a file."""
+    return any(item.kind == "action" and _EDIT.search(item.text) is not None for item in items)
+
+
+_UNDO = re.compile(
+    r"\bgit\s+(?:checkout\s+(?:HEAD\b|--\s)|restore\b|reset\s+--hard|revert\b|stash\b(?!\s+(?:pop|apply|list|show)))"
+)
+
+
+def _taken_back(request: Sequence[Item], later: Sequence[Item]) -> str:
+    """Return how the next request took back the work; empty if it did not."""
+    if not _edited(request):
+        return ""
+    if undone := next((m[0] for item in later if item.kind == "action" and (m := _UNDO.search(item.text))), None):
+        return f"the next request took the work back ({undone})"
+    edits = {*_edits(request)}
+    if any((new, old) in edits for old, new in _edits(later)):
+        return "the next request reversed an edit"
+    return ""
+
+
+def _edits(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
+    """Yield the replaced and the new text of each edit of a file."""
+    for item in items:
+        if item.kind == "action":
+            arguments = decoded(item.text[item.text.find("(") + 1 : -1])
+            old = text_at(arguments, "old_string", "oldString", "old_str")
+            new = text_at(arguments, "new_string", "newString", "new_str")
+            if old and new:
+                yield old, new
