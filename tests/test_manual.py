@@ -40,18 +40,22 @@ DEMO = "start/first-result.md"
 """The page with the local model."""
 SERVED = ("serve/proxy.md", "serve/outcomes.md")
 """Pages that ask a service on port 8700."""
+FRAMEWORKS = "measure/frameworks.md"
+"""The page whose sections need programs of other projects."""
 
 
 def blocks_of(page: str) -> list[tuple[str, str]]:
-    """The code blocks of a page, each with its language."""
-    return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    """The code blocks of a page, or of its section after a #, each with its language."""
+    page, _, section = page.partition("#")
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return BLOCK.findall(text.partition(f"\n## {section}\n")[2].partition("\n## ")[0] if section else text)
 
 
-def save_programs(page: str, folder: Path) -> None:
+def save_programs(page: str, folder: Path, port: str) -> None:
     """Write the programs of a page, each under the name in its first line."""
     for kind, body in blocks_of(page):
         if kind == "python" and (name := re.match(r"# (\w+\.py)\n", body)):
-            (folder / name[1]).write_text(body, encoding="utf-8")
+            (folder / name[1]).write_text(body.replace(":8700", f":{port}"), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +123,16 @@ def shell(folder: Path, model: ServerProcess, launcher: Launcher) -> Iterator[Ca
             serving.result()
 
 
-def follow(page: str, folder: Path, model: ServerProcess, launcher: Launcher, port: str = "8700") -> None:
-    """Run the commands of a page in their order."""
-    save_programs(page, folder)
+def follow(page: str, folder: Path, model: ServerProcess, launcher: Launcher, port: str = "8700") -> str:
+    """Run the commands of a page in their order. Return what they print."""
+    save_programs(page, folder, port)
     with shell(folder, model, launcher) as run:
-        for kind, body in blocks_of(page):
-            if kind == "bash":
-                run(body.replace(":8700", f":{port}"))
+        return "".join(run(body.replace(":8700", f":{port}")) for kind, body in blocks_of(page) if kind == "bash")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if "bash" in dict(blocks_of(page)) and page not in (*FIRST, DEMO)]
+    "page", [page for page in PAGES if "bash" in dict(blocks_of(page)) and page not in (*FIRST, DEMO, FRAMEWORKS)]
 )
 def test_the_commands_of_a_page_run_in_their_order(
     page: str, first: Path, model: ServerProcess, launcher: Launcher, tmp_path: Path
@@ -139,6 +141,48 @@ def test_the_commands_of_a_page_run_in_their_order(
     with ExitStack() as stack:
         port = stack.enter_context(service(folder, model)) if page in SERVED else "8700"
         follow(page, folder, model, launcher, port)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("section", "program", "figure", "figures"),
+    [
+        ("inspect_ai", "inspect", r"accuracy +([\d.]+)", ["0.333", "1.000"]),
+        ("promptfoo", "promptfoo", r"(\d+) (?:passed|failed|error)", ["3", "0", "0"]),
+        ("verifiers", "vf-eval", r"reward ([\d.]+) ", ["1.00"]),
+    ],
+)
+def test_a_framework_measures_a_space(
+    section: str, program: str, figure: str, figures: list[str], first: Path, model: ServerProcess, launcher: Launcher,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not on the PATH: docs/{FRAMEWORKS} says how {section} is installed")
+    for name in ("NO_COLOR", "PROMPTFOO_DISABLE_TELEMETRY", "PROMPTFOO_DISABLE_UPDATE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PROMPTFOO_CONFIG_DIR", str(tmp_path / "promptfoo"))
+    folder = shutil.copytree(first, tmp_path / "work", ignore=shutil.ignore_patterns(".requests", ".codes"))
+    with service(folder, model, "runs/first") as port:
+        assert re.findall(figure, follow(f"{FRAMEWORKS}#{section}", folder, model, launcher, port)) == figures
+        health = json.loads(subprocess.check_output(["curl", "-sf", f"localhost:{port}/health"]))
+    assert health["counts"].get("feedback", 0) == (6 if section == "verifiers" else 0)
+
+
+@pytest.mark.slow
+def test_the_program_in_typescript_reports_an_outcome(first: Path, model: ServerProcess, tmp_path: Path) -> None:
+    """Under the Node.js of playwright, which removes types."""
+    node = Path(needs("playwright", "all-tests").__file__).parent / "driver" / "node"
+    agent = 'const myAgent = async (input: string, context: string) => context.match(/K\\d/g)?.join(" ") ?? "";'
+    (program,) = (body for kind, body in blocks_of("serve/proxy.md") if kind == "ts")
+    folder = shutil.copytree(first, tmp_path / "work", ignore=shutil.ignore_patterns(".requests", ".codes"))
+    with service(folder, model, "runs/first") as port:
+        source = f"{agent}\n{program}\nconsole.log(answer);".replace(":8700", f":{port}")
+        (tmp_path / "agent.mts").write_text(source, encoding="utf-8")
+        done = subprocess.run([node, tmp_path / "agent.mts"], capture_output=True, text=True, timeout=60)
+        assert {*done.stdout.split()} == {"K2", "K5", "K9"}, done.stderr
+        reply = subprocess.check_output(["curl", "-sf", f"localhost:{port}/v1/corrections?state=live"])
+    (correction,) = json.loads(reply)["corrections"]
+    assert (correction["question"], correction["target"]) == ("There is water in my phone.", "K2")
 
 
 @pytest.mark.local
@@ -165,10 +209,11 @@ def test_the_first_result_is_the_one_that_its_page_shows(tmp_path: Path) -> None
 
 
 @contextmanager
-def service(folder: Path, model: ServerProcess) -> Iterator[str]:
+def service(folder: Path, model: ServerProcess, *store: str) -> Iterator[str]:
     """A service with one interaction, and its port."""
     env = {**os.environ, "OPENAI_API_KEY": "none", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "practicum.cli.app", "serve", "--upstream", f"{model.url}#sim", "--port", "0"]
+    serve = [sys.executable, "-m", "practicum.cli.app", "serve", *store]
+    command = [*serve, "--upstream", f"{model.url}#sim", "--port", "0"]
     process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -265,7 +310,7 @@ def test_json_and_toml_of_the_manual_can_be_read() -> None:
 def test_every_block_says_its_language_and_python_is_python() -> None:
     for page in PAGES:
         for kind, body in blocks_of(page):
-            assert kind in ("bash", "sh", "python", "json", "toml", "text", "markdown"), (page, kind, body)
+            assert kind in ("bash", "sh", "python", "ts", "json", "toml", "text", "markdown"), (page, kind, body)
             if kind == "python" and "--8<--" not in body:
                 ast.parse("async def snippet():\n" + textwrap.indent(body, "    "))
 

@@ -79,7 +79,7 @@ def run(
             "query.not_learned",
             f"nothing was learned: {answered.trouble}; run the command again; finished calls are not paid for twice",
         )
-    return 1 if answered.attempt.trace.error is not None else 0
+    return 1 if answered.error is not None else 0
 
 
 def _write_page(answered: Answered, context: Path, overrides: dict[str, Any], path: Path) -> None:
@@ -107,7 +107,7 @@ def _read(query: str) -> str:
 def _print(out: Printer, answered: Answered) -> None:
     """Print the answer, then the entries and attempts that led to the answer."""
     trace, choice = answered.attempt.trace, answered.attempt.choice
-    out.print(answered.text if trace.error is None else f"no answer: {trace.error}", style="bold")
+    out.print(answered.text if answered.error is None else f"no answer: {answered.error}", style="bold")
     if trace.reasoning:
         out.print(trace.reasoning, style="dim")
     out.print()

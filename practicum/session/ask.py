@@ -77,13 +77,18 @@ class Answered:
         near = {match.entry.id: f"{match.similarity:.2f}" for match in self.retrieved}
         entries = {entry.id: entry for entry in (*self.used, *(match.entry for match in self.retrieved))}
         rows = [(e.id, e.solved, near.get(e.id), "yes" if e.id in used else "") for e in entries.values()]
-        trace = self.attempt.trace
-        facts = {"failed": trace.error, "reasoning": trace.reasoning, **usage_facts(self.usage, self.seconds)}
+        reasoning = self.attempt.trace.reasoning
+        facts = {"failed": self.error, "reasoning": reasoning, **usage_facts(self.usage, self.seconds)}
         return card(self.text, facts, table(("id", "text", "similarity", "used"), rows) if rows else "")
 
     @property
     def text(self) -> str:
         return self.attempt.trace.answer
+
+    @property
+    def error(self) -> str | None:
+        """Reason why the agent failed; None if the agent did not fail."""
+        return self.attempt.trace.error
 
     @property
     def retrieved(self) -> list[Match]:
@@ -103,10 +108,9 @@ class Answered:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as `--json` prints them."""
-        error = self.attempt.trace.error
         return {
             "answer": self.text,
-            "error": None if error is None else error_body("agent.failed", error),
+            "error": None if self.error is None else error_body("agent.failed", self.error),
             "version": self.context.version,
             "memories": [{**_brief(f.entry), "similarity": f.similarity} for f in self.retrieved],
             "used": [_brief(entry) for entry in self.used],

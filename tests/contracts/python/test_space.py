@@ -188,6 +188,17 @@ def test_an_answer_names_its_entries_and_writes_nothing(run: Seen) -> None:
         practicum.run_sync(practicum.ask(QUERY, run.folder, target="word7", parts=parts()))
 
 
+def test_an_agent_that_fails_gives_an_error_in_place_of_a_text() -> None:
+    def agent(text: str, context: str) -> str:
+        raise ValueError(text)
+
+    asked = practicum.ask("which?", practicum.Context(), method="episodes", parts=practicum.Parts(agent=agent))
+    answered = practicum.run_sync(asked)
+    assert answered.text == ""
+    assert answered.error is not None
+    assert answered.error.endswith("raised ValueError: which?")
+
+
 # ---- versions and names
 
 
