@@ -125,7 +125,11 @@ def export_user(
 
 
 def import_(
-    file: Path = Argument(..., help="A playbook (markdown list items under headings, or JSON) or a run."),
+    file: Path = Argument(
+        ...,
+        help="A playbook (markdown list items under headings, or JSON), a run, or a prompt in a registry: "
+        "mlflow:PROMPT@prod, langfuse:PROMPT@prod.",
+    ),
     folder: Path = opt.output(..., "--out"),
     trust: Literal["own", "foreign"] = opt.task("own"),
     store: opt.StoreUrl = None,

@@ -17,12 +17,13 @@ def plugins(json_: opt.Json = False) -> None:
     from practicum.engine.workers import ENGINES
     from practicum.methods import METHODS
     from practicum.retrieval.search import INDEXES
+    from practicum.session.registries import REGISTRIES
     from practicum.session.trackers import TRACKERS
     from practicum.store.backend import STORES
     from practicum.tasks.formats import FORMATS
     from practicum.tasks.scoring.registry import SCORERS
 
-    groups = (METHODS, AGENTS, SCORERS, STORES, INDEXES, ENGINES, COMMANDS, TRACKERS, FORMATS)
+    groups = (METHODS, AGENTS, SCORERS, STORES, INDEXES, ENGINES, COMMANDS, TRACKERS, REGISTRIES, FORMATS)
     listed = [plugin for group in groups for plugin in group.described()]
     out = Printer(json_)
     out.result({"plugins": [plugin.as_json() for plugin in listed]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,27 @@ def name(
     name: str | None = Argument(None, help="A name, such as prod (default: list the names)."),
     version: str | None = Argument(None, help="The version, or one of its names (default: the last version)."),
     delete: bool = Option(False, "--delete", help="Delete the name, and keep the version."),
+    push: str | None = Option(
+        None,
+        "--push",
+        metavar="REGISTRY[:PROMPT]",
+        help="Also register the text in a prompt registry, mlflow or langfuse, and move the label NAME to this text.",
+    ),
     json_: opt.Json = False,
 ) -> None:
     """Name a version, list the names, or delete a name.
 
     Use a name in place of its version: RUN@prod, --version prod.
     """
+    from practicum.session.records import load_context
+    from practicum.session.registries import push_context
     from practicum.store.database import Store, as_stored
     from practicum.store.names import delete_name, name_version, read_names
 
     if delete and (name is None or version is not None):
         raise UsageError("settings.conflict", "--delete needs a name and no version: pass the name only")
+    if push is not None and (name is None or delete):
+        raise UsageError("settings.conflict", "--push needs the name of a version, and no --delete")
     out = Printer(json_)
     if name is None:
         with Store.read(run) as store:
@@ -48,6 +59,10 @@ def name(
             number = name_version(store, name, version)
         out.result({"run": str(run), "names": read_names(store)})
     out.print(f"name {name} deleted from {run}" if delete else f"{name} is version {number} of {run}")
+    if push is not None:
+        pushed = push_context(load_context(run, number), name, push, run)
+        out.result({"pushed": asdict(pushed)})
+        out.print(f"{name} is version {pushed.version} of the prompt {pushed.prompt} in {pushed.registry}")
 
 
 def rollback(
@@ -84,19 +99,22 @@ def rollback(
 
 def diff(
     run: Path = Argument(..., help="A run or a playbook file."),
-    other: str = Argument(..., help="A version of this run (a number or a name), another run, or a playbook file."),
+    other: str = Argument(
+        ..., help="A version of this run (a number or a name), another run, a playbook file, or mlflow:PROMPT@prod."
+    ),
     new: str | None = Argument(None, help="The version of this run to compare with the first one."),
     json_: opt.Json = False,
 ) -> None:
     """Show the differences of two versions or two spaces."""
     from practicum.session.records import load_context, load_versions
+    from practicum.session.registries import is_prompt
     from practicum.store.versions import diff_contexts, diff_runs, rebuild
 
     out = Printer(json_)
     sides = {}
     if new is not None:
         difference = diff_contexts(load_context(run, other), load_context(run, new))
-    elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
+    elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists() and not is_prompt(Path(other)):
         raise UsageError(
             "run.not_found",
             f"no run or file {other}; to compare versions, pass two versions: practicum space diff {run} OLD NEW",

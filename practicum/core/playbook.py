@@ -143,13 +143,18 @@ def load(path: Path) -> Context:
     Warns with PlaybookWarning about lines and fields that are not in any entry. Raises ContextFileError if the file
     cannot be read, has no entries, or contains an id twice.
     """
-    text = read_file(path)
+    return parse(read_file(path), path)
+
+
+def parse(text: str, source: Path) -> Context:
+    """Read the text of a playbook, as `load` does. `source` is the place of the text in messages; the text of a source
+    that ends with `.md` is markdown."""
     try:
-        context, left_out = _from_json(text) if is_json(path, text) else _from_markdown(text)
+        context, left_out = _from_json(text) if is_json(source, text) else _from_markdown(text)
     except ContextFileError as error:
-        raise ContextFileError(error.code, f"{path}: {error}", **error.fields) from error
+        raise ContextFileError(error.code, f"{source}: {error}", **error.fields) from error
     if left_out:
-        warnings.warn(PlaybookWarning(path, left_out), stacklevel=2)
+        warnings.warn(PlaybookWarning(source, left_out), stacklevel=3)
     return context
 
 

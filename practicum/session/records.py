@@ -34,6 +34,7 @@ from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for, require_tasks, used_by
 from practicum.session.identity import identified
+from practicum.session.registries import is_prompt, load_prompt
 from practicum.store import schema
 from practicum.store.database import Store, as_stored, is_space
 from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
@@ -382,7 +383,8 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 
 
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
-    """Return the context of a run folder, or of a playbook file (markdown or JSON).
+    """Return the context of a run folder, of a playbook file (markdown or JSON), or of a prompt in a registry
+    (REGISTRY:PROMPT@VERSION, such as mlflow:support@prod).
 
     A version is a number or a name, and may also be appended to the folder: RUN@prod. Without a version, the version
     that agents see is returned: the live version of a served space, or else the last version. All entries of a run from
@@ -398,6 +400,8 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     if path.is_dir():
         raise UsageError("run.not_found", f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
     if not path.exists():
+        if is_prompt(path):
+            return load_prompt(path)
         raise ContextFileError("playbook.not_found", f"no run and no playbook file at {path}")
     return playbook.load(path)
 

@@ -52,6 +52,7 @@ from practicum.session.outcomes import (
     trust_of,
 )
 from practicum.session.reader import Reader
+from practicum.session.registries import push_context
 from practicum.session.result import Result, Watch
 from practicum.session.review import (
     Approval,
@@ -70,6 +71,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
 from practicum.store.reviews import APPROVED, REJECTED
+from practicum.store.snapshot import read_context
 from practicum.store.sums import interaction_sums
 from practicum.store.versions import Version, read_versions
 
@@ -200,13 +202,20 @@ class Space(Opened):
         """Named versions of the run."""
         return self._stored(read_names, {})
 
-    def name(self, name: str, version: int | str | None = None) -> int:
+    def name(self, name: str, version: int | str | None = None, *, push: str | None = None) -> int:
         """Name a version (None: the last version) and return the version's number. If another version had the name, the
         name moves to this version.
 
-        After this call, a process that opened the run by this name shows the named version.
+        After this call, a process that opened the run by this name shows the named version. With `push`, REGISTRY or
+        REGISTRY:PROMPT, the text of the version is also registered as a version of a prompt in a prompt registry, and
+        gets the name as its label. Raises PracticumError if the registry does not accept the text; the version keeps
+        its name here, and the call can be repeated.
         """
-        return name_version(self._writable_store("a name"), name, version)
+        store = self._writable_store("a name")
+        number = name_version(store, name, version)
+        if push is not None:
+            push_context(read_context(store, number), name, push, store.folder)
+        return number
 
     def unname(self, name: str) -> None:
         """Delete a name. The version that it names stays."""

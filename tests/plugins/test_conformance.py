@@ -21,13 +21,14 @@ from practicum.core.plugins import Group
 from practicum.engine.workers import ENGINES
 from practicum.methods import METHODS, build, read_settings, setting_docs
 from practicum.retrieval.search import INDEXES
+from practicum.session.registries import REGISTRIES
 from practicum.session.trackers import TRACKERS
 from practicum.store.backend import STORES, store_at
 from practicum.tasks.formats import FORMATS, ServedFormat
 from practicum.tasks.scoring.registry import SCORERS, AnswerScorer, load_scorer
 
 GROUPS: tuple[Group[Any], ...] = (
-    METHODS, AGENTS, SCORERS, STORES, INDEXES, ENGINES, COMMANDS, TRACKERS, FORMATS,
+    METHODS, AGENTS, SCORERS, STORES, INDEXES, ENGINES, COMMANDS, TRACKERS, REGISTRIES, FORMATS,
 )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Prompt registries: MLflow and Langfuse."""
