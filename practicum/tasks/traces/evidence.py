@@ -21,13 +21,14 @@ from practicum.core.words import one_line
 from practicum.tasks.traces.fields import decoded, text_at
 from practicum.tasks.traces.trace import Item
 
-Signal = Literal["objection", "approval", "interruption", "error", "tests passed", "tests failed", "taken back"]
+Signal = Literal["objection", "approval", "interruption", "tests passed", "tests failed", "taken back"]
 
 SUCCESS: dict[Signal, bool] = {
-    "objection": False, "interruption": False, "error": False, "tests failed": False, "taken back": False,
-    "approval": True, "tests passed": True,
+    "objection": False, "interruption": False, "tests failed": False, "taken back": False, "approval": True,
+    "tests passed": True,
 }  # fmt: skip
-"""Signal → whether the work was right. One sign of a failure outweighs all signs of a success."""
+"""Signal → whether the work was right. One sign of a failure outweighs all signs of a success. An error of a program or
+provider is not a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +41,21 @@ class Evidence:
 
 def followup(request: Sequence[Item], text: str) -> bool:
     """Return whether a message of the user belongs to the request before it: the agent is still at work or was stopped;
-    or the message repeats a message after an error, answers the agent's question, objects to the work, approves it, or
-    asks the agent to continue. `request`: items from the request to the message."""
+    or the message answers the agent's question, objects to the work, approves it, or asks the agent to continue.
+    `request`: items from the request to the message."""
     last = next((item for item in reversed(request) if item.kind not in ("system", "thought")), request[-1])
-    if last.kind not in ("message", "error") or len(text.split()) <= FEW_WORDS:
+    if last.kind not in ("message", "error") or _length(text) <= FEW_WORDS or _matches("answer", text):
         return True
-    if _asks(last) and (len(text.split()) <= SHORT_ANSWER or _goes_ahead(text) or _answers(request, text)):
+    if last.kind == "error" and any(item.kind == "user" and item.text == text for item in request):
         return True
-    again = last.kind == "error" and any(item.kind == "user" and item.text == text for item in request)
-    return again or _goes_ahead(text, whole=True) or _objects(text) or _only_approves(text)
+    if _asks(last) and (_length(text) <= SHORT_ANSWER or _answers(request, text)):
+        return True
+    return _matches("go_ahead", text, whole=True) or _objects(request, text) or _only_approves(text)
 
 
 def outcome(request: Sequence[Item], later: Sequence[Item]) -> tuple[Evidence, ...]:
     """Return the evidence about a request, each signal at most once. `later`: the items of the next request."""
     evidence = [*_replies(request), *_tests(request)]
-    if request[-1].kind == "error":
-        evidence.append(Evidence("error", f"the agent stopped with an error: {one_line(request[-1].text, 200)}"))
     if later and _approves(later[0].text):
         evidence.append(Evidence("approval", f"the user continued: {_quoted(later[0].text)}"))
     if undone := _taken_back(request, later):
@@ -81,7 +81,7 @@ SHORT_ANSWER = 12
 """Maximum number of words of a message that counts as an answer to a question which the agent asks after its work."""
 
 LONG_MESSAGE = 60
-"""Number of words above which only the beginning of a message can be an objection."""
+"""Number of words above which a message is not an answer, and only its beginning can be an objection."""
 
 END = 600
 """Number of characters at the end of a message in which a question counts."""
@@ -89,21 +89,18 @@ END = 600
 
 def _replies(request: Sequence[Item]) -> Iterator[Evidence]:
     """Yield the evidence in the user's messages after the request itself, and in interruptions."""
-    answered: Item | None = None
-    for item, then in pairwise([*request[1:], Item("", "")]):
-        if item.kind == "message":
-            answered = item
-        elif item.kind == "interruption" and not (then.kind == "user" and _goes_ahead(then.text, whole=True)):
+    for n, (item, then) in enumerate(pairwise([*request, Item("", "")])):
+        if item.kind == "interruption" and not (then.kind == "user" and _matches("go_ahead", then.text, whole=True)):
             yield Evidence("interruption", "the user stopped the agent")
-        elif item.kind == "user" and _objects(item.text) and not (answered and _asks(answered)):
+        elif n and item.kind == "user" and _objects(request[:n], item.text):
             yield Evidence("objection", f"the user objected: {_quoted(item.text)}")
-        elif item.kind == "user" and _only_approves(item.text):
+        elif n and item.kind == "user" and _only_approves(item.text):
             yield Evidence("approval", f"the user approved: {_quoted(item.text)}")
 
 
 def _answers(request: Sequence[Item], text: str) -> bool:
     """Return whether a message answers a question that the agent asks before its work."""
-    return not _edited(_turn(request)) and not re.search("[?？؟]", text)
+    return not _edited(_turn(request)) and _length(text) <= LONG_MESSAGE and not re.search("[?？؟]", text)
 
 
 def _turn(request: Sequence[Item]) -> Sequence[Item]:
@@ -113,15 +110,38 @@ def _turn(request: Sequence[Item]) -> Sequence[Item]:
 
 
 def _asks(message: Item) -> bool:
-    return bool(re.search("[?？؟]", message.text[-END:]))
+    return message.kind == "message" and bool(re.search("[?？؟]", message.text[-END:]))
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().replace("’", "'").split()).strip(" .!,;:*。！，")
+def _objects(request: Sequence[Item], text: str) -> bool:
+    """Return whether a message objects to the work. `request`: the items before the message. To the question of an
+    agent that has done nothing yet, a "no" is an answer."""
+    turn = _turn(request)
+    worked = any(item.kind == "action" for item in request)
+    if not worked or (not _edited(turn) and any(map(_asks, turn[-1:]))):
+        return False
+    if _matches("objection", text):
+        return True
+    if not _edited(request) or _length(text) > LONG_MESSAGE:
+        return False
+    return bool(_words("problem").search(_plain(text)) or _ERROR_OUTPUT.search(text))
 
 
-def _quoted(text: str) -> str:
-    return f'"{one_line(text, 300)}"'
+def _approves(text: str) -> bool:
+    """Return whether a message approves the work at its beginning, without a "but"."""
+    return _matches("approval", text) and not _words("contrast").search(_plain(text)[:150])
+
+
+def _only_approves(text: str) -> bool:
+    return _approves(text) and _length(text) <= 6
+
+
+def _matches(section: str, text: str, whole: bool = False) -> bool:
+    """Return whether the beginning of a message, or the whole message, has words of a section of replies.toml."""
+    match = _words(section).match(plain := _plain(text))
+    if whole:
+        return bool(_words(section).fullmatch(plain))
+    return bool(match and not re.match(r"[a-zа-яß]", plain[match.end() : match.end() + 1]))
 
 
 @lru_cache
@@ -131,36 +151,31 @@ def _words(section: str) -> re.Pattern[str]:
     return re.compile(f"(?:{'|'.join(languages.values())})", re.VERBOSE)
 
 
-def _goes_ahead(text: str, whole: bool = False) -> bool:
-    """Return whether a message asks the agent to continue: its first words or, with `whole`, all its words."""
-    match = _words("go_ahead").match(plain := _plain(text))
-    return bool(_words("go_ahead").fullmatch(plain)) if whole else bool(match and _ends_word(plain, match.end()))
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").split()).strip(" .!,;:*。！，")
 
 
-def _objects(text: str) -> bool:
-    plain = _plain(text)
-    if _words("objection").match(plain):
-        return True
-    return len(plain.split()) <= LONG_MESSAGE and bool(_words("problem").search(plain) or _ERROR_OUTPUT.search(text))
+def _length(text: str) -> int:
+    """Return the number of words. In a language without spaces, two characters count as a word."""
+    return (
+        len(re.findall(r"[^\W_\u3040-\u30ff\u3400-\u9fff]+", text))
+        + len(re.findall(r"[\u3040-\u30ff\u3400-\u9fff]", text)) // 2
+    )
 
 
-def _approves(text: str) -> bool:
-    match = _words("approval").match(plain := _plain(text))
-    return bool(match and _ends_word(plain, match.end())) and not _objects(text)
+def _quoted(text: str) -> str:
+    return f'"{one_line(text, 300)}"'
 
 
-def _only_approves(text: str) -> bool:
-    return _approves(text) and len(text.split()) <= 6
-
-
-def _ends_word(text: str, position: int) -> bool:
-    return not re.match(r"[a-zа-яß]", text[position : position + 1])
-
-
-_ERROR_OUTPUT = re.compile(r"Traceback \(most recent call last\)|^\s*(?:\w+\.)*\w*(?:Error|Exception)\b:", re.MULTILINE)
+_ERROR_OUTPUT = re.compile(
+    r"Traceback \(most recent call last\)|^\s*(?:\S+\s+)?(?:\w*(?:Error|Exception)|error|ERROR|fatal)\b[:\[(]|npm ERR!"
+    r"|panicked at|\bUncaught \w+|\bis not defined\b|[Cc]annot find module",
+    re.MULTILINE,
+)
 _EDIT = re.compile(r"\A\w*(?:edit|write|patch|create|replace|insert)\w*\(|apply_patch|\bsed\s+-i", re.IGNORECASE)
 _TEST_COMMAND = re.compile(
-    r"\b(?:pytest|py\.test|unittest|tox|nox|(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:-\S+\s+)*test|npm\s+t|jest|vitest|mocha"
+    r"\b(?:(?:just|mise|task|poetry|uv|nx|turbo|node|python3?|bash|sh)\s+(?:run\s+)?\S*tests?\b\S*|\./\S*test\S*"
+    r"|pytest|py\.test|unittest|tox|nox|(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:-\S+\s+)*test|npm\s+t|jest|vitest|mocha"
     r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)|gradlew?\b.*?\b(?:test|check)"
     r"|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit|(?:dotnet|swift|flutter|mix|sbt|bazel|zig)\s+test)\b"
 )
@@ -171,7 +186,7 @@ _FAILED = re.compile(
 )
 _PASSED = re.compile(
     r"\b[1-9]\d*\s+(?:tests?\s+)?(?:passed|passing)\b|test result: ok|^ok\s|\bOK\b|BUILD SUCCESS|\ball\s+tests\s+pass"
-    r"|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed",
+    r"|\b([1-9]\d*)/\1\b|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed",
     re.MULTILINE | re.IGNORECASE,
 )
 
@@ -200,9 +215,7 @@ def _edited(items: Iterable[Item]) -> bool:
     return any(item.kind == "action" and _EDIT.search(item.text) is not None for item in items)
 
 
-_UNDO = re.compile(
-    r"\bgit\s+(?:checkout\s+(?:HEAD\b|--\s)|restore\b|reset\s+--hard|revert\b|stash\b(?!\s+(?:pop|apply|list|show)))"
-)
+_UNDO = re.compile(r"\bgit\s+(?:checkout\s+(?:HEAD\b|--\s)|restore\b|reset\s+--hard|revert\b)")
 
 
 def _taken_back(request: Sequence[Item], later: Sequence[Item]) -> str:
