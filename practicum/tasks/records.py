@@ -226,7 +226,7 @@ def _one_after_another(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the records of a JSON document: an array, an object with one list of objects, or a single record. In a page
     of the datasets server, each row holds the record, and fields that the server cut are left out."""
-    if isinstance(document, list) and document and all(isinstance(item, dict) and "role" in item for item in document):
+    if isinstance(document, list) and _are_messages(document):
         document = {"messages": document}
     rows = document.get("rows") if isinstance(document, dict) else None
     if isinstance(rows, list) and _are_objects(rows) and all(isinstance(row.get("row"), dict) for row in rows):
@@ -234,8 +234,9 @@ def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]
             {name: value for name, value in row["row"].items() if name not in (row.get("truncated_cells") or ())}
             for row in rows
         ]
-    if isinstance(document, dict) and not document.keys() & {"input", "messages", "conversations"}:
-        lists = [name for name, value in document.items() if isinstance(value, list) and _are_objects(value)]
+    if isinstance(document, dict) and "input" not in document:
+        values = [(name, value) for name, value in document.items() if isinstance(value, list)]
+        lists = [name for name, value in values if _are_objects(value) and not _are_messages(value)]
         if len(lists) > 1:
             names = field_names(dict.fromkeys(lists))
             raise TaskFileError(
@@ -251,6 +252,11 @@ def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]
 
 def _are_objects(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
+
+
+def _are_messages(values: list[Any]) -> bool:
+    """Return whether a list holds chat messages, which are not records."""
+    return _are_objects(values) and not any({"role", "from"}.isdisjoint(value) for value in values)
 
 
 def _delimiter(content: bytes) -> str | None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from needs import needs
 from refusals import refused
 
+from practicum.core.errors import PracticumWarning
 from practicum.core.requirements import pip_install
 from practicum.core.types import Task
 from practicum.tasks import records
@@ -61,7 +62,9 @@ PACKED = gzip.compress(b'{"input": "a"}' * 50, mtime=0)
         ("input,input\na,b\n", "tasks.malformed", "d line 1: two columns are named 'input'"),
         ('input,target\na,b\n"c,d\n', "tasks.malformed", "d line 3: not CSV"),
         ("input,target\n" + "a" * 200_000 + ",b\n", "tasks.malformed", "d line 2: not CSV"),
-        (b"input,target\n\xe9,b\n", "text.not_utf8", "d line 2: "),
+        (b"input,target\n\xe9,b\n", "text.not_utf8", "d line 2: not UTF-8 text; convert a file of Windows with: iconv"),
+        ('[\n// about\n{"input": "a"}]', "tasks.malformed", "d line 2: not JSON (comments are not allowed"),
+        ('[\n{"input": "a"},\n]', "tasks.malformed", "d line 3: not JSON (trailing comma"),
         (PACKED[:-20] + b"x" * 20, "tasks.damaged", "d: damaged gzip"),
         (gzip.compress(PACKED, mtime=0), "text.not_utf8", "d line 1: "),
     ],
@@ -72,6 +75,18 @@ def test_an_unreadable_record_is_named_by_its_place(
     path = tmp_path / "d"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     assert fault(path, code).startswith(start)
+
+
+def test_texts_of_other_programs_are_read(tmp_path: Path) -> None:
+    """Excel's `sep=` line, UTF-16 with a mark, and halves of characters, which `json.dumps` writes."""
+    path = tmp_path / "d"
+    path.write_bytes(b"sep=;\r\ninput;target\r\na,b;c\r\n")
+    assert [(task.id, task.input) for task in load_tasks(path)] == [("line-3", "a,b")]
+    path.write_bytes("input,n\n\u00f6,1\n".encode("utf-16"))
+    assert records_of(path) == [{"input": "\u00f6", "n": "1"}]
+    path.write_text(json.dumps({"input": "\ud83d and \U0001f600 and \ude00"}))
+    with pytest.warns(PracticumWarning, match="2 unpaired surrogates"):
+        assert records_of(path) == [{"input": "\ufffd and \U0001f600 and \ufffd"}]
 
 
 def tables(folder: Path, columns: dict[str, Any], classes: Sequence[str] = ()) -> list[Path]:

@@ -175,7 +175,7 @@ _ERROR_OUTPUT = re.compile(
 _EDIT = re.compile(r"\A\w*(?:edit|write|patch|create|replace|insert)\w*\(|apply_patch|\bsed\s+-i", re.IGNORECASE)
 _TEST_COMMAND = re.compile(
     r"\b(?:(?:just|mise|task|poetry|uv|nx|turbo|node|python3?|bash|sh)\s+(?:run\s+)?\S*tests?\b\S*|\./\S*test\S*"
-    r"|pytest|py\.test|unittest|tox|nox|(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:-\S+\s+)*test|npm\s+t|jest|vitest|mocha"
+    r"|pytest(?!\.)|py\.test|unittest|tox|nox|(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:-\S+\s+)*test|npm\s+t|jest|vitest|mocha"
     r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)|gradlew?\b.*?\b(?:test|check)"
     r"|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit|(?:dotnet|swift|flutter|mix|sbt|bazel|zig)\s+test)\b"
 )

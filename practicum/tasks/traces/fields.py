@@ -27,9 +27,15 @@ def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a path such as `agent/name`; None if the record has no such path."""
-    for key in path.split("/"):
-        record = record.get(key) if isinstance(record, Mapping) else None
+    """Return the value at a path such as `agent/name`, or `choices/0` in a list; None if the record has no such
+    path."""
+    # The values are parsed JSON, and `dict` is checked faster than `Mapping`.
+    for key in path.split("/") if "/" in path else (path,):
+        if isinstance(record, dict):
+            record = record.get(key)
+        else:
+            at = int(key) if isinstance(record, list) and key.isdecimal() else -1
+            record = record[at] if 0 <= at < len(record) else None
     return record
 
 

@@ -87,8 +87,9 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
         return
     if thought := text_at(message, "reasoning_content", "reasoning"):
         yield Item("thought", thought)
-    for part in objects_in(message, "toolInvocations", warn):  # of early versions of the AI SDK
-        yield from _call_items(part, warn)
+    if "toolInvocations" in message:  # of early versions of the AI SDK
+        for part in objects_in(message, "toolInvocations", warn):
+            yield from _call_items(part, warn)
     call_id = text_at(message, "tool_call_id", "id") if kind == "observation" else ""
     yield from items_of_content(content, kind, warn, call_id)
     if refusal := text_at(message, "refusal"):

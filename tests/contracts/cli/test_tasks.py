@@ -58,6 +58,62 @@ def test_tasks_are_read_from_any_kind_of_file_by_its_content(shell: Shell) -> No
     assert [(a["id"], a["value"]) for a in value["attempts"]] == [("line-1", 1), ("line-2", 1)]
 
 
+ASKED, REPLIED = {"role": "user", "content": "say one"}, {"role": "assistant", "content": "one"}
+SHAPES: dict[str, tuple[Any, str]] = {
+    "fine-tuning": ({"messages": [{"role": "system", "content": "Obey."}, ASKED, REPLIED]}, "messages"),
+    "ShareGPT": ({"conversations": [
+        {"from": "human", "value": "say one"}, {"from": "gpt", "value": "one"}]}, "conversations"),
+    "evals": ({"input": [ASKED], "ideal": ["one", "1"]}, "input`/`ideal"),
+    "completion": ({"prompt": "say one", "completion": " one"}, "prompt`/`completion"),
+    "a chat to complete": ({"prompt": [ASKED], "completion": [REPLIED]}, "prompt`/`completion"),
+    "question": ({"question": "say one", "answer": "one"}, "question`/`answer"),
+    "query": ({"query": "say one", "response": "one"}, "query`/`response"),
+    "Alpaca": (
+        {"instruction": "say", "input": "", "output": "one", "history": [["a", "b"]]}, "instruction`/`input`/`output"),
+    "datasets server": ({"features": [{"name": "question"}], "rows": [
+        {"row_idx": 0, "row": {"question": "say one", "answer": "one", "x": "cut"}, "truncated_cells": ["x"]},
+    ]}, "question`/`answer"),
+    "a conversation": ({"input": [{"role": "user", "content": "Hi."}, REPLIED, ASKED], "target": "one"}, ""),
+}  # fmt: skip
+
+
+def test_the_shapes_of_other_files_are_recognized_and_reported(shell: Shell) -> None:
+    for kind, (record, shape) in SHAPES.items():
+        write_lines(shell / "tasks.any", [record])
+        (task,) = practicum.load_tasks(shell / "tasks.any")
+        assert (task.input.split()[0], task.target) == ("say", "one"), kind
+        assert (bool(task.history), task.system) == (
+            kind in ("Alpaca", "a conversation"),
+            "Obey." * (kind == "fine-tuning"),
+        )
+        done = shell("eval tasks.any --agent last_word:last --json")
+        assert (f"`{shape}`" in done.err) == bool(shape), kind
+    # A question about a text in another field is not the whole task, and a public data set is converted.
+    write_lines(shell / "tasks.any", [{"question": "Who?", "context": "It was Ada.", "answer": "Ada"}])
+    shell.fails("eval tasks.any --agent last_word:last", error="tasks.missing_field")
+    write_lines(shell / "tasks.any", [{"question": "2+2?", "answer": "2+2=4\n#### 4"}])
+    shell.fails("eval tasks.any --agent last_word:last", error="tasks.are_data_set")
+
+
+def test_the_agent_sees_the_turns_of_a_conversation(shell: Shell, model: Model) -> None:
+    texts = {"system": "Obey.", "user": "Hi.", "assistant": "Hello."}
+    turns = [{"role": role, "content": text} for role, text in texts.items()]
+    turns.append({"role": "user", "content": "It rains in the cellar."})
+    write_lines(shell / "tasks.jsonl", [{"id": "t", "input": turns, "target": "K2"}])
+    shell.json(f"learn tasks.jsonl --method ace --model {model.name} --out run")
+    sent = model.bodies[0]["messages"]
+    assert sent[0]["content"].startswith("Obey.")
+    assert sent[1:] == turns[1:]
+    assert any("User: Hi.\n\nAgent: Hello." in json.dumps(body).replace("\\n", "\n") for body in model.bodies[1:])
+    assert "Agent: Hello." in shell.json("show run --attempts")["attempts"][0]["input"]
+    # A function gets the messages, and an export can be read again.
+    (shell / "seen.py").write_text(
+        "def agent(input, context, messages):\n    return 'K2' if [m['role'] for m in messages][1:] == "
+        "['user', 'assistant', 'user'] and input.startswith('Obey.') else 'K5'\n"
+    )
+    assert shell.json("eval tasks.jsonl --agent seen:agent")["score"] == 1
+
+
 def test_scorers_read_meta_fields_and_models_do_not(shell: Shell, model: Model) -> None:
     write_lines(
         shell / "tasks.jsonl", [{"input": "say one", "hint": "zebra"}, {"input": "x", "meta": {"hint": "zebra"}}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -57,6 +58,42 @@ CLAUDE = [
     {"type": "assistant", "sessionId": "5f0c", "uuid": "2", "parentUuid": "1",
      "message": {"role": "assistant", "model": "claude-x", "content": [{"type": "text", "text": ANSWER}]}},
 ]  # fmt: skip
+CODEX = [
+    {"timestamp": "t", "type": "session_meta", "payload": {"id": "019c", "cwd": "/x", "cli_version": "0.171.0"}},
+    {"timestamp": "t", "type": "response_item", "payload": {"type": "message", "role": "user", "content": [
+        {"type": "input_text", "text": "<environment_context>\n</environment_context>"}]}},
+    {"timestamp": "t", "type": "response_item", "payload": {"type": "message", "role": "user", "content": [
+        {"type": "input_text", "text": QUESTION}]}},
+    {"timestamp": "t", "type": "response_item", "payload": {"type": "message", "role": "assistant", "content": [
+        {"type": "output_text", "text": ANSWER}]}},
+]  # fmt: skip
+OPENCODE = {
+    "info": {"id": "ses_1", "version": "1.18.34", "directory": "/x", "time": {"created": 1}},
+    "messages": [{"info": {"role": role}, "parts": [{"type": "text", "text": text}]}
+                 for role, text in (("user", QUESTION), ("assistant", ANSWER))],
+}  # fmt: skip
+GEMINI = [
+    {"sessionId": "a3", "projectHash": "e4", "startTime": "2026-01-01T00:00:00Z"},
+    {"id": "1", "type": "user", "content": [{"text": QUESTION}]},
+    {"id": "2", "type": "gemini", "content": "I look."},
+    {"id": "2", "type": "gemini", "content": ANSWER, "tokens": {"total": 9}},
+]
+GEMINI_EVENTS = [
+    {"type": "init", "session_id": "a4", "model": "gemini-x"}, {"type": "message", "role": "user", "content": QUESTION},
+    *({"type": "message", "role": "assistant", "content": text, "delta": True} for text in (ANSWER[:3], ANSWER[3:])),
+]  # fmt: skip
+CURSOR = [
+    {"role": "user", "message": {"content": [{"type": "text", "text": f"<user_query>\n{QUESTION}\n</user_query>"}]}},
+    {"role": "assistant", "message": {"content": [{"type": "text", "text": f"[REDACTED]{ANSWER}"}]}},
+]
+SHAREGPT = {"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": ANSWER}]}
+AI_SDK = [{"id": role, "role": role, "parts": [{"type": "step-start"}, {"type": "text", "text": text}]}
+          for role, text in (("user", QUESTION), ("assistant", ANSWER))]  # fmt: skip
+REQUEST = {"model": "m", "messages": [USER]}
+COMPLETION = {"id": "c1", "model": "m", "choices": [{"index": 0, "message": REPLY, "finish_reason": "stop"}]}
+RESPONSE = {"object": "response", "output": [
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ANSWER}]}]}  # fmt: skip
+MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": ANSWER}]}
 
 
 def lines(*records: Any) -> bytes:
@@ -73,6 +110,34 @@ FORMATS: dict[str, tuple[str, bytes, str]] = {
     "mini-swe-agent": ("x.traj.json", json.dumps(MINI).encode(), "mini-swe-agent"),
     "ATIF": ("trajectory.json", json.dumps(ATIF).encode(), "atif"),
     "Claude Code": ("session.jsonl", lines(*CLAUDE), "claude-code"),
+    "Codex": ("rollout-1.jsonl", lines(*CODEX), "codex"),
+    "opencode": ("export.json", json.dumps(OPENCODE, indent=1).encode(), "opencode"),
+    "Gemini CLI": ("session-1.jsonl", lines(*GEMINI), "gemini-cli"),
+    "Gemini CLI's events": ("out.jsonl", lines(*GEMINI_EVENTS), "gemini-cli events"),
+    "Cursor": ("transcript.jsonl", lines(*CURSOR), "cursor"),
+    "ShareGPT": ("sharegpt.json", json.dumps([SHAREGPT]).encode(), "sharegpt"),
+    "AI SDK": ("chat.json", json.dumps(AI_SDK).encode(), "chat"),
+    "chat pair": ("pairs.jsonl", lines({"request": REQUEST, "response": COMPLETION}), "pairs"),
+    "Responses pair": ("p.jsonl", lines({"request": {"input": QUESTION}, "response": RESPONSE}), "pairs"),
+    "Anthropic pair": ("p.jsonl", lines({"request": {"body": REQUEST}, "response": {"body": MESSAGE}}), "pairs"),
+    "LiteLLM": ("p.jsonl", lines({"call_type": "acompletion", "messages": [USER], "response": COMPLETION}), "pairs"),
+    "Helicone": ("p.jsonl", lines({"request_body": json.dumps(REQUEST), "response_body": COMPLETION}), "pairs"),
+    "OpenAI batch": (
+        "b.jsonl",
+        lines(
+            {"custom_id": "o", "response": {"status_code": 200, "body": COMPLETION}, "error": None},
+            {"custom_id": "o", "method": "POST", "url": "/v1/chat/completions", "body": REQUEST},
+        ),
+        "batch",
+    ),
+    "Anthropic batch": (
+        "b.jsonl",
+        lines(
+            {"custom_id": "a", "params": REQUEST},
+            {"custom_id": "a", "result": {"type": "succeeded", "message": MESSAGE}},
+        ),
+        "batch",
+    ),
     "gzip": ("log.jsonl.gz", gzip.compress(lines({"messages": TURNS})), "chat"),
 }
 EPISODES = "--method episodes --model scripted:script.jsonl --out"
@@ -90,7 +155,9 @@ def test_each_format_is_detected_by_its_content_and_a_folder_may_hold_several(sh
         assert read.formats == {form: 1}
         other.rename(path)
     (shell / "traces" / "notes.txt").write_text("no traces")
-    done = shell(f"learn --from-traces traces --trust own --batch-size 20 {EPISODES} run --json")
+    packed = shutil.make_archive(str(shell / "packed"), "gztar", shell / "traces")
+    assert len(practicum.load_traces(packed, trust="own").tasks) == len(FORMATS)
+    done = shell(f"learn --from-traces traces --trust own --batch-size 40 {EPISODES} run --json")
     assert {(e["text"], e["data"]["answer"]) for e in done.json["entries"]} == {(QUESTION, ANSWER)}
     assert all(form in done.err for _, _, form in FORMATS.values())
     assert done.json["usage"]["calls"] == 0
@@ -111,6 +178,41 @@ def test_the_steps_of_an_agent_are_those_of_the_trace(shell: Shell) -> None:
     attempt = json.dumps(shell.json("show run --attempt", line["id"]))
     assert "find(" in attempt
     assert "sent" in attempt
+
+
+def test_the_fields_of_another_format_are_named(shell: Shell) -> None:
+    record = {"log": {"turns": TURNS, "grade": 0.75, "asked": QUESTION, "reply": ANSWER}}
+    write_lines(shell / "log.jsonl", [record])
+    shell.fails(f"learn --from-traces log.jsonl {EPISODES} run", error="traces.unreadable")
+    for number, names in enumerate(("messages=log.turns", "task=log.asked,answer=log.reply")):
+        learn = (
+            f"learn --from-traces log.jsonl --trust own --trace-fields {names},score=log.grade {EPISODES} run{number}"
+        )
+        assert shell.json(learn)["entries"][0]["text"] == QUESTION
+        assert [a["score"] for a in shell.json(f"show run{number} --attempts")["attempts"]] == [0.75]
+    for names in ("score=x", "message=log.turns"):
+        shell.fails(f"learn --from-traces log.jsonl --trace-fields {names} {EPISODES} run", error="settings.invalid")
+
+
+def test_evidence_in_a_session_decides_and_the_judge_decides_the_rest(shell: Shell, model: Model) -> None:
+    """The user objects to the first request's work; nothing follows the second request."""
+    turns = [("user", QUESTION), ("assistant", "It is lost."), ("user", "No, look again."), ("assistant", ANSWER),
+             ("user", "Now write the whole story of order 18 into a file."), ("assistant", "Done.")]  # fmt: skip
+    call = [{"type": "tool_use", "id": "c", "name": "Edit", "input": {"old_string": "a", "new_string": "b"}}]
+    session = [
+        {"type": role, "sessionId": "s", "uuid": f"{n}", "message": {
+            "role": role, "content": [*(call if n == 1 else []), {"type": "text", "text": text}]}}
+        for n, (role, text) in enumerate(turns)
+    ]  # fmt: skip
+    write_lines(shell / "session.jsonl", session)
+    done = shell(
+        f"learn --from-traces session.jsonl --trust own --judge --method ace --model {model.name} --out run --json"
+    )
+    assert "1 × objection" in done.err
+    assert done.json["by_role"]["judge"]["calls"] == 1
+    attempts = {a["task"]: a["success"] for a in shell.json("show run --attempts")["attempts"]}
+    assert attempts["s/1"] is False
+    assert attempts["s/2"] is not None
 
 
 def test_a_run_of_practicum_is_read_with_its_scores_and_pays_for_no_attempt(shell: Shell) -> None:
