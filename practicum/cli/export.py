@@ -7,7 +7,7 @@ import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument
 
@@ -20,6 +20,9 @@ from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
 from practicum.models.keys import ADDRESSES
 
+if TYPE_CHECKING:
+    from practicum.core.context import Context
+
 
 def export(
     where: str = Argument(
@@ -27,9 +30,10 @@ def export(
         metavar="SPACE",
         help="A run, a space or a playbook file; with --user also a store of many spaces or the address of a service.",
     ),
-    format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = opt.option("markdown"),
+    format: Literal["markdown", "json", "agents-md", "skills", "tasks", "traces"] = opt.option("markdown"),
     version: str | None = opt.option(None),
     output: Path | None = opt.option(None),
+    model: str | None = opt.option(None, help="A model that names and describes the skills."),
     user: str | None = opt.option(None),
     space: Space = None,
     key: Key = None,
@@ -37,8 +41,9 @@ def export(
 ) -> None:
     """Write a context or the outcomes of a space as a file.
 
-    The formats `markdown`, `json` and `agents-md` write a context. The formats `tasks` and `traces` write outcomes as
-    JSON lines; `traces` includes the answers. --user writes all stored data of an end user as JSON lines, from one
+    The formats `markdown`, `json` and `agents-md` write a context as one file, `skills` as a folder of Agent Skills:
+    one for each section, or for each topic of the entries. The formats `tasks` and `traces` write outcomes as JSON
+    lines; `traces` includes the answers. --user writes all stored data of an end user as JSON lines, from one
     --space or from all spaces of a store.
     """
     if user is not None:
@@ -46,9 +51,21 @@ def export(
         return
     require_user(where, space)
     run = Path(where)
+    if model is not None and format != "skills":
+        raise UsageError(
+            "settings.unused", "only skills are described by a model: omit --model, or add --format skills"
+        )
     if format == "tasks" or format == "traces":
         export_outcomes(run, format, version, output, Printer(json_))
-        return
+    else:
+        export_context(run, format, version, output, model, Printer(json_))
+
+
+def export_context(
+    run: Path, format: Literal["markdown", "json", "agents-md", "skills"], version: str | None, output: Path | None,
+    model: str | None, out: Printer,
+) -> None:  # fmt: skip
+    """Write a version of a context, with the corrections and notes if agents see this version."""
     from practicum.core import playbook
     from practicum.core.context import Context
     from practicum.session.corrections import read_corrections
@@ -59,16 +76,21 @@ def export(
     from practicum.store.folder import is_run
     from practicum.store.names import shown_version
 
-    context, corrections, out = load_context(run, version), Context(), Printer(json_)
+    context, corrections = load_context(run, version), Context()
     folder, named = split_version(run)
     if is_run(folder):
         with Store.read(folder) as store:
             # Corrections apply to the current view of agents, and are not part of a version.
             if shown_version(store, version or named) == shown_version(store):
                 corrections = read_corrections(store)
-    text, held = playbook.export(context, format, corrections), held_of(run)
+    text, held = "", held_of(run)
+    if format == "skills":
+        out.result({"skills": write_skills(run, context, corrections, model, output)})
+    else:
+        text = playbook.export(context, format, corrections)
     if output is not None:
-        write_atomic(output, text)
+        if format != "skills":
+            write_atomic(output, text)
         out.print(
             f"version {context.version} with {quantity(len(context) + len(corrections), 'entry')} written to {output}"
         )
@@ -78,13 +100,29 @@ def export(
                 "of these entries [depends|depend] on more than your own tasks (practicum show marks [it|them])",
             )
             out.print(f"{foreign:,} {origin}")
-    elif not json_:
+    elif not out.as_json:
         # Escape invisible characters on a terminal only: a file must get the exact text.
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     out.result({"format": format, "text": text, "output": str(output) if output else None, "held": held})
     if held:
         # Print to standard error, because standard output may be the exported text.
         Printer(True).print(waiting_line(held, split_version(run)[0]))
+
+
+def write_skills(
+    run: Path, context: Context, corrections: Context, model: str | None, output: Path | None
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Write a context as Agent Skills, and return the skills as JSON values."""
+    from practicum import run_sync
+    from practicum.session.records import load_versions
+    from practicum.session.skills import export_skills
+    from practicum.store.versions import rebuild
+
+    if output is None:
+        raise UsageError("settings.missing", "skills are a folder: name it with --output DIR", setting="output")
+    first = rebuild(load_versions(run)[:1])
+    skills = run_sync(export_skills(output, context, corrections, first, model))
+    return [{"name": skill.name, "files": [*skill.files], "entries": skill.entries} for skill in skills]
 
 
 def export_outcomes(run: Path, format: str, version: str | None, output: Path | None, out: Printer) -> None:
@@ -127,19 +165,22 @@ def export_user(
 def import_(
     file: Path = Argument(
         ...,
-        help="A playbook (markdown list items under headings, or JSON), a run, or a prompt in a registry: "
-        "mlflow:PROMPT@prod, langfuse:PROMPT@prod.",
+        help="A playbook (markdown list items under headings, or JSON), a run, a folder of Agent Skills, or a "
+        "prompt in a registry: mlflow:PROMPT@prod, langfuse:PROMPT@prod.",
     ),
     folder: Path = opt.output(..., "--out"),
     trust: Literal["own", "foreign"] = opt.task("own"),
     store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
-    """Make a space from a playbook.
+    """Make a space from a playbook or from Agent Skills.
 
-    You can evaluate the space, and learn further from the space. Flagged entries wait for review.
+    You can evaluate the space, and learn further from the space. Flagged entries of a playbook wait for review. Skills
+    are kept byte for byte, so their parts only wait with --trust foreign.
     """
     from practicum.core.playbook import PlaybookWarning
+    from practicum.core.screen import flags
+    from practicum.core.skills import is_skills
     from practicum.session.records import create_seed, load_context
 
     with warnings.catch_warnings(record=True) as caught:
@@ -147,14 +188,21 @@ def import_(
     for warning in caught:
         warnings.warn(warning.message, stacklevel=1)
     left_out = [asdict(part) for w in caught if isinstance(w.message, PlaybookWarning) for part in w.message.left_out]
-    waiting = create_seed(folder, context, trust, store=store or None)
+    of_skills = is_skills(file)
+    waiting = create_seed(folder, context, trust, store=store or None, flag=not of_skills)
+    flagged = sum(any(flag.kind != "length" for flag in flags(entry.text)) for entry in context if of_skills)
     out, stored = Printer(json_), len(context) - waiting
     out.result({"run": str(folder), "entries": stored, "waiting": waiting, "left_out": left_out})
+    if of_skills:
+        out.result({"flagged": flagged})
     if stored or not waiting:
         entries = quantity(stored, "entry")
         out.print(
             f"{entries} stored in {folder}. To learn from this space: "
             f"practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME"
         )
+    if flagged and not waiting:
+        parts = in_number(flagged, f"{flagged:,} part[ has|s have]")
+        out.print(f"{parts} links, secrets or phrases that steer a model: to review them, import with --trust foreign")
     if waiting:
         out.print(f"{in_number(waiting, f'{waiting:,} entr[y waits|ies wait]')} for review: practicum review {folder}")

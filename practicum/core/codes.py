@@ -141,6 +141,8 @@ CODES: Mapping[str, str] = {
     "playbook.malformed": "The file is not a playbook: see the docs for the format.",
     "playbook.empty": "The playbook contains no entries: add at least one.",
     "playbook.duplicate_id": "Two entries have the same id: remove the id from the new entry.",
+    "skills.invalid": "A folder is not a valid Agent Skill: correct the file that the message names.",
+    "skills.too_large": "The skills are too large: import fewer, or keep large files elsewhere.",
     "playbook.invalid_entry": "An entry of the playbook is not valid: correct the line that the message names.",
     "memories.malformed": "The memory file is not valid: write one memory on each line.",
     # Stores

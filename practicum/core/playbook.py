@@ -40,7 +40,7 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
     if format == "json":
         entries = [entry_json(e) for e in exported]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
-    title = "# Playbook" if format == "markdown" else f"# What was learned about the tasks here\n\n{_ADVICE}"
+    title = "# Playbook" if format == "markdown" else f"# What was learned about the tasks here\n\n{ADVICE}"
     sections: dict[str, list[str]] = {}
     for entry in exported:
         if not entry.hidden:
@@ -52,8 +52,8 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
     return "\n\n".join([title, *parts]) + "\n"
 
 
-_ADVICE = "Follow what applies."
-"""Text below the title of AGENTS.md."""
+ADVICE = "Follow what applies."
+"""Text below the title of AGENTS.md and of a skill."""
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:
@@ -61,7 +61,7 @@ def _item(entry: Entry, format: ExportFormat) -> str:
     list in the text stays inside the item. A text of several lines begins on the line below the id and the counts, so
     that the first line of the text may also be a fence or a heading. In AGENTS.md, the text is escaped as for
     practicum's agents."""
-    text = clean(_shown_text(entry))
+    text = clean(shown_text(entry))
     if format == "agents-md":
         return f"- {indented(visible_to_model(text))[2:]}"
     multiline = "\n" in text
@@ -72,7 +72,7 @@ def _item(entry: Entry, format: ExportFormat) -> str:
     return f"- [{entry.id}]{counts}\n{indented(text)}" if multiline else f"- [{entry.id}] {text}{counts}"
 
 
-def _shown_text(entry: Entry) -> str:
+def shown_text(entry: Entry) -> str:
     """Return the text of an entry with its answer and, for a correction, the comment on the wrong answer."""
     answer, wrong = entry.data.get("answer"), entry.data.get("comment")
     text = entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"
@@ -186,7 +186,7 @@ def _from_json(text: str) -> tuple[Context, list[LeftOut]]:
         raise ContextFileError("playbook.malformed", fault(error)) from error
     if not file.entries:
         raise ContextFileError("playbook.empty", "the playbook has no entries: add at least one")
-    ids = _numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
+    ids = numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
     edits = [
         Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",))
         for e in file.entries
@@ -208,7 +208,7 @@ def _unknown_fields(file: dict[str, Any]) -> list[LeftOut]:
     return [LeftOut(place, one_line(value), "unknown field") for place, value in unknown]
 
 
-def _numbered(entries: Iterable[tuple[str | None, str]]) -> list[str]:
+def numbered(entries: Iterable[tuple[str | None, str]]) -> list[str]:
     """Return an id for each entry of a file, given (id or None, place in the file) pairs. Entries without an id, or
     with an id that does not begin with e (such as c5, the id of a correction), get new ids, with numbers above the
     numbers of all ids that are kept. Raises ContextFileError for an id that occurs twice or is too large."""
@@ -263,7 +263,7 @@ def _from_markdown(text: str) -> tuple[Context, list[LeftOut]]:
             "playbook.empty",
             "the playbook has no entries: write each as a list item ('- If ..., then ...') under a '## section'",
         )
-    ids = _numbered((item.id, f"line {item.line}") for item in items)
+    ids = numbered((item.id, f"line {item.line}") for item in items)
     edits = [
         Add(item.section, item.text, helpful=item.helpful, harmful=item.harmful, sources=("seed",)) for item in items
     ]
@@ -377,7 +377,7 @@ class _Reader:
 
     def _keep_out(self, number: int, line: str) -> None:
         self.item, self.follows = [], False
-        if line == _ADVICE:
+        if line == ADVICE:
             return
         spaceless = re.match(r"#{1,6}[^#\s]", line)
         self.prose[number] = (line, "a heading needs a space after #" if spaceless else "not a list item")

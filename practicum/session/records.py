@@ -17,13 +17,13 @@ from pydantic import TypeAdapter
 from sqlalchemy import Table, func
 
 from practicum import methods
-from practicum.core import playbook
+from practicum.core import playbook, skills
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delete, Delta, Refused
 from practicum.core.errors import ContextFileError, NotARun, PracticumError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
-from practicum.core.trust import Trust
+from practicum.core.trust import Trust, trust_of
 from practicum.core.types import Attempt, Lesson, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.admission import Admission, Held, held
@@ -276,25 +276,27 @@ def config_columns(config: Config) -> dict[str, str]:
 
 
 def create_seed(
-    folder: Path, context: Context, trust: Trust = "own", config: Config | None = None, store: str | None = None
-) -> int:
+    folder: Path, context: Context, trust: Trust = "own", config: Config | None = None, store: str | None = None,
+    flag: bool = True,
+) -> int:  # fmt: skip
     """Create a run that holds a context of this trust and has not learned, in the folder or in the database `store`.
 
-    Entries that are flagged, or are not the operator's own, wait for review without their votes. Returns the number of
-    waiting entries.
+    Entries that are flagged, or are not the operator's own, wait for review without their votes. Without `flag`, the
+    operator's own entries do not wait: the files of a skill would lose parts. Returns the number of waiting entries.
     """
-    seed, waiting = seed_rows(context, trust)
+    seed, waiting = seed_rows(context, trust, flag)
     with create(folder, store) as opened:
         begin(opened, config or Config(method="none"), Splits(), seed, "done", waiting)
     return len(waiting)
 
 
-def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
+def seed_rows(context: Context, trust: Trust, flag: bool = True) -> tuple[Context, list[Held]]:
     """Return a context of this trust as the seed of a space, and the edits that wait for review. These edits add the
     entries that the seed leaves out."""
     context = as_seed(context)
     adds = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
-    waiting = [(id, edit) for id, edit in adds if Admission("foreign").waits(edit)]
+    waits = Admission("foreign").waits if flag else lambda edit: trust_of(edit.sources) != "own"
+    waiting = [(id, edit) for id, edit in adds if waits(edit)]
     seed = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
     return seed, [held([edit]) for _, edit in waiting]
 
@@ -383,8 +385,8 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 
 
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
-    """Return the context of a run folder, of a playbook file (markdown or JSON), or of a prompt in a registry
-    (REGISTRY:PROMPT@VERSION, such as mlflow:support@prod).
+    """Return the context of a run folder, of a playbook file (markdown or JSON), of a folder of Agent Skills, or of a
+    prompt in a registry (REGISTRY:PROMPT@VERSION, such as mlflow:support@prod).
 
     A version is a number or a name, and may also be appended to the folder: RUN@prod. Without a version, the version
     that agents see is returned: the live version of a served space, or else the last version. All entries of a run from
@@ -397,8 +399,12 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
             return read_by_origin(store, shown_version(store, version))
     if version is not None:
         raise UsageError("version.unknown", f"{path} is not a run and has no version {version}", version=version)
+    if skills.is_skills(path):
+        return skills.read_skills(path)
     if path.is_dir():
-        raise UsageError("run.not_found", f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
+        raise UsageError(
+            "run.not_found", f"{path} is a folder but not a run (it has no {DATABASE_FILE} and no {skills.SKILL})"
+        )
     if not path.exists():
         if is_prompt(path):
             return load_prompt(path)

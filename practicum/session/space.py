@@ -21,6 +21,7 @@ from practicum.core.context import ApplyResult, Context
 from practicum.core.edits import Delta, Edit
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.playbook import ExportFormat, export
+from practicum.core.skills import SkillFiles
 from practicum.core.types import Task, Turn
 from practicum.core.views import View
 from practicum.engine.framing import framed_view, text_view
@@ -66,6 +67,7 @@ from practicum.session.review import (
 )
 from practicum.session.setup import take_objects
 from practicum.session.shown_corrections import corrected_view
+from practicum.session.skills import export_skills
 from practicum.session.users import Forgotten, export_user, forget_user
 from practicum.store import schema
 from practicum.store.database import Store
@@ -73,7 +75,7 @@ from practicum.store.names import LIVE, delete_name, find_version, name_version,
 from practicum.store.reviews import APPROVED, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.sums import interaction_sums
-from practicum.store.versions import Version, read_versions
+from practicum.store.versions import Version, read_versions, rebuild
 
 PRUNE_EVERY, UNREPORTED = 1_000, 100_000
 """Number of shown queries between two deletions of queries without a report, and number of the newest queries that a
@@ -196,6 +198,12 @@ class Space(Opened):
         """Return the shown context, with corrections and notes, as text in a format: `markdown`, `json`,
         `agents-md`."""
         return export(self.context, format, self.corrections)
+
+    async def export_skills(self, folder: Path | str, *, model: str | None = None) -> list[SkillFiles]:
+        """Write the shown context, with corrections and notes, as Agent Skills, one folder each in `folder`, and return
+        the skills. `session.skills.export_skills` describes the topics, `model`, and the folders that are replaced."""
+        first = rebuild(self.versions()[:1]) if self.folder else self.context
+        return await export_skills(Path(folder), self.context, self.corrections, first, model)
 
     @property
     def names(self) -> dict[str, int]:

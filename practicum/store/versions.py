@@ -14,6 +14,7 @@ from practicum.core.context import SHOWN, Context
 from practicum.core.edits import Add, Applied, Entry, Merge, Update, Vote
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.html import card, table
+from practicum.core.skills import PART, file_of
 from practicum.core.words import quantity
 from practicum.store import schema
 from practicum.store.database import Store
@@ -171,7 +172,8 @@ def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
 
     Entries with the same id match if they had the same text at some time, for example if one run started from the
     context of the other run. Of the remaining entries, entries with the same text match. Of the entries that then
-    remain, entries with the same id and similar texts match, for example after a playbook file was edited.
+    remain, entries with the same id and similar texts match, for example after a playbook file was edited. Parts of a
+    skill have new ids after each import, so they match by their file and similar texts.
     """
     before, after = ({e.id: e for e in rebuild(versions)} for versions in (old, new))
     had, has = _texts(old), _texts(new)
@@ -185,14 +187,22 @@ def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
             candidates.sort(key=lambda e: e.section != entry.section)
             same[id] = candidates.pop(0).id
     matched = set(same.values())
-    for id in after.keys() & before.keys() - same.keys() - matched:
-        if SequenceMatcher(None, before[id].text, after[id].text).ratio() >= SIMILAR:
-            same[id] = id
+    rest: dict[object, list[Entry]] = {}
+    for entry in before.values():
+        for key in (entry.id, file_of(entry)) if entry.id not in matched else ():
+            rest.setdefault(key, []).append(entry)
+    for id, entry in after.items():
+        similar = () if id in same else (*rest.get(id, ()), *rest.get(file_of(entry) or "", ()))
+        for one in similar:
+            if one.id not in matched and SequenceMatcher(None, one.text, entry.text).ratio() >= SIMILAR:
+                same[id] = one.id
+                matched.add(one.id)
+                break
     return diff_entries(before, after, same)
 
 
 SIMILAR = 0.6
-"""Minimum similarity of the texts of two entries with the same id for the entries to match: the ratio of
+"""Minimum similarity of the texts of two entries with the same id or file for the entries to match: the ratio of
 `SequenceMatcher`, between 0 and 1."""
 
 
@@ -217,5 +227,11 @@ def diff_entries(
     return (
         [entry for id, entry in after.items() if id not in same],
         [entry for id, entry in before.items() if id not in matched],
-        [(b, a) for b, a in both if b.content != a.content],
+        [(b, a) for b, a in both if _content(b) != _content(a)],
     )
+
+
+def _content(entry: Entry) -> tuple[str, str, dict[str, Any]]:
+    """Return the content of an entry for a comparison. The place in a file of a skill is left out, because a change of
+    one part moves the parts after it."""
+    return entry.text, entry.section, {key: value for key, value in entry.data.items() if key != PART}
