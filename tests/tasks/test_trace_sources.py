@@ -75,7 +75,8 @@ def test_an_address_without_an_object_or_of_an_unknown_kind_is_refused(
     assert refusal("memory://bucket/none").startswith("memory://bucket/none: no such object")
     assert "no such object" in refusal("memory://bucket/*.jsonl")
     assert "Protocol not known: nowhere" in refusal("nowhere://password@x/y")
-    assert refusal("s3://user:password@bucket/x") == "s3://bucket/x: reading s3:// needs a package: pip install s3fs"
+    assert refusal("gs://user:password@bucket/x") == "gs://bucket/x: reading gs:// needs a package: pip install gcsfs"
+    assert refusal("s3://user:password@bucket/x").startswith("s3://bucket/x: ")
     monkeypatch.setitem(sys.modules, "fsspec", None)
     assert "reading from an object store needs a package: pip install " in refusal("s3://bucket/x")
 

@@ -38,7 +38,7 @@ _ADDED = re.compile(r"<(ide_\w+|system-reminder)>.*?</\1>", re.DOTALL)
 """Text that the program adds to a message of the user."""
 
 _REJECTED = "The user doesn't want to proceed with this tool use."
-_REASON = re.compile(r"(?:the user said:|reason for the rejection:)\s*(.*)", re.DOTALL | re.IGNORECASE)
+_REASON = re.compile(r"(?:how to proceed, the user \w+:|reason for the rejection:)\s*(.*)", re.DOTALL | re.IGNORECASE)
 _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_TAGS = ("<command-name>", "<command-message>")
 _COMMAND = "command"

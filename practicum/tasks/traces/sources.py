@@ -54,6 +54,7 @@ BUFFER = 2**20
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _URLS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>()]*")
+_CREDENTIALS = re.compile(r"[^\s'\"<>()/@:]+:[^\s'\"<>()/@]*@")
 _GLOB = re.compile(r"[*?\[]")
 _WEB = ("http", "https")
 _DENIED, _MISSING = (401, 403), 404
@@ -328,6 +329,7 @@ def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
     if isinstance(error, PermissionError) or _status(error) in _DENIED:
         return TaskFileError("traces.unreadable", f"{address}: access is denied; set the credentials of this store")
     reason = _URLS.sub(lambda url: shown(url[0]), f"{type(error).__name__}: {error}".rstrip(": "))
+    reason = _CREDENTIALS.sub("", reason)
     after = f" after {at:,} bytes" if at else ""
     return TaskFileError(
         "traces.unreadable", f"{address}: cannot be read{after} ({one_line(reason, 200)}); nothing was learned from it"
