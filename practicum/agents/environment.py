@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from practicum.agents.user_code import UserCode
 from practicum.core.errors import AgentError, PracticumError, UsageError
+from practicum.core.tool_texts import Tool, ToolTexts, with_texts
 from practicum.core.types import Task
 from practicum.core.views import truncate
 from practicum.core.words import fault
@@ -64,6 +65,16 @@ class Environment:
         return "\n\n".join([
             *types, *(tool.render_signature("...", conflicting_type_names=clashes) for tool in definitions),
         ])  # fmt: skip
+
+    def described(self, texts: ToolTexts) -> Environment:
+        """Return the environment with these descriptions of its tools."""
+        tools = {}
+        for name, tool in self.tools.items():
+            new = with_texts(Tool(name, "", tool.tool_def.parameters_json_schema), texts)
+            description = new.description or tool.tool_def.description
+            definition = replace(tool.tool_def, description=description, parameters_json_schema=dict(new.schema))
+            tools[name] = replace(tool, tool_def=definition)
+        return replace(self, tools=tools)
 
     async def act(self, name: str, arguments: object) -> tuple[str, bool]:
         """Call a tool. Return the observation, and whether the call failed: the tool raised, timed out, or does not

@@ -255,8 +255,9 @@ class _Answer(BaseModel):
 
 
 def context_text(view: View) -> str:
-    """Return a view as one text: its pages, then the note."""
-    return "\n".join([*view.pages, *([view.note] if view.note else [])])
+    """Return a view as one text: descriptions of tools, the pages, the note."""
+    tools = [f"{tool}({name}): {text}" if name else f"{tool}: {text}" for (tool, name), text in view.tools.items()]
+    return "\n".join([*(["# Tools", *tools] if tools else []), *view.pages, *([view.note] if view.note else [])])
 
 
 def read_answer(value: object, agent: str, view: View) -> Trace:

@@ -25,6 +25,7 @@ from practicum.agents.guard import Approve, Guard, approved
 from practicum.agents.limits import MAX_TURNS, TOOL_TIMEOUT, GuardTools
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
+from practicum.core.tool_texts import Tool
 from practicum.core.types import Instructions, Profile, Prompt, Step, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.models.prompting import json_schema
@@ -71,7 +72,14 @@ class ToolsAgent:
         most = self.max_observation if run.profile == "small" else run.room("agent")
         arguments = (self.source, self.name, run.restored(task), self.tool_timeout, most)
         async with open_environment(*arguments) as environment:
-            return await self._attempt(task, view, environment, run)
+            described = environment.described(view.tools) if view.tools else environment
+            return await self._attempt(task, view, described, run)
+
+    async def tools(self, task: Task) -> list[Tool]:
+        """Return the definitions of the tools that the agent has for a task."""
+        async with open_environment(self.source, self.name, task, self.tool_timeout, MAX_OBSERVATION) as environment:
+            definitions = [tool.tool_def for tool in environment.tools.values()]
+        return [Tool(d.name, d.description or "", d.parameters_json_schema) for d in definitions]
 
     async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}

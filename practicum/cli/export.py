@@ -30,7 +30,7 @@ def export(
         metavar="SPACE",
         help="A run, a space or a playbook file; with --user also a store of many spaces or the address of a service.",
     ),
-    format: Literal["markdown", "json", "agents-md", "skills", "tasks", "traces"] = opt.option("markdown"),
+    format: Literal["markdown", "json", "agents-md", "skills", "tools", "tasks", "traces"] = opt.option("markdown"),
     version: str | None = opt.option(None),
     output: Path | None = opt.option(None),
     model: str | None = opt.option(None, help="A model that names and describes the skills."),
@@ -42,9 +42,9 @@ def export(
     """Write a context or the outcomes of a space as a file.
 
     The formats `markdown`, `json` and `agents-md` write a context as one file, `skills` as a folder of Agent Skills:
-    one for each section, or for each topic of the entries. The formats `tasks` and `traces` write outcomes as JSON
-    lines; `traces` includes the answers. --user writes all stored data of an end user as JSON lines, from one
-    --space or from all spaces of a store.
+    one for each section, or for each topic of the entries. The format `tools` writes the descriptions of tools. The
+    formats `tasks` and `traces` write outcomes as JSON lines; `traces` includes the answers. --user writes all stored
+    data of an end user as JSON lines, from one --space or from all spaces of a store.
     """
     if user is not None:
         export_user(where, user, space, key, output, Printer(json_))
@@ -62,8 +62,8 @@ def export(
 
 
 def export_context(
-    run: Path, format: Literal["markdown", "json", "agents-md", "skills"], version: str | None, output: Path | None,
-    model: str | None, out: Printer,
+    run: Path, format: Literal["markdown", "json", "agents-md", "skills", "tools"], version: str | None,
+    output: Path | None, model: str | None, out: Printer,
 ) -> None:  # fmt: skip
     """Write a version of a context, with the corrections and notes if agents see this version."""
     from practicum.core import playbook

@@ -19,16 +19,18 @@ from practicum.core.context import MOST_ENTRIES, Context, initial_context
 from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError, PracticumWarning, UsageError
 from practicum.core.files import read_text
+from practicum.core.tool_texts import read_tools, stored_tools, tool_entries
 from practicum.core.views import indented
 from practicum.core.visible import line_visible_to_model, lines, visible_to_model
 from practicum.core.words import fault, one_line, quantity
 
-ExportFormat = Literal["markdown", "json", "agents-md"]
+ExportFormat = Literal["markdown", "json", "agents-md", "tools"]
 
 
 def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -> str:
     """Return the context as a text in this format, with a newline at the end. `more` entries, such as corrections,
-    follow the entries of the context. Only JSON includes hidden entries. Raises UsageError for an unknown format."""
+    follow the entries of the context. Only JSON includes hidden entries. The format "tools" has the descriptions of
+    tools, as MCP lists tools. Raises UsageError for an unknown format."""
     exported = [*context, *more]
     if format not in get_args(ExportFormat):
         raise UsageError(
@@ -40,6 +42,9 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
     if format == "json":
         entries = [entry_json(e) for e in exported]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
+    if format == "tools":
+        tools = [{"name": t.name, "description": t.description, "inputSchema": t.schema} for t in stored_tools(context)]
+        return json.dumps({"tools": tools}, ensure_ascii=False, indent=2) + "\n"
     title = "# Playbook" if format == "markdown" else f"# What was learned about the tasks here\n\n{ADVICE}"
     sections: dict[str, list[str]] = {}
     for entry in exported:
@@ -138,7 +143,7 @@ _MOST_NAMED = 3
 
 def load(path: Path) -> Context:
     """Read a hand-written or exported playbook as a context at version 0. Entries keep the ids from the file; entries
-    without an id get new ids.
+    without an id get new ids. A list of tools (see `read_tools`) becomes entries with their descriptions.
 
     Warns with PlaybookWarning about lines and fields that are not in any entry. Raises ContextFileError if the file
     cannot be read, has no entries, or contains an id twice.
@@ -179,6 +184,8 @@ def _from_json(text: str) -> tuple[Context, list[LeftOut]]:
         raw = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ContextFileError("playbook.malformed", f"not valid JSON: {error}") from error
+    if tools := read_tools(raw):
+        return initial_context(tool_entries(tools)), []
     try:
         whole = {"entries": raw} if isinstance(raw, list) else raw
         file = _File.model_validate(whole)

@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
+from practicum.core.tool_texts import ToolTexts
 from practicum.core.types import Step, Turn
 from practicum.core.visible import line_visible_to_model, lines, visible_to_model
 
@@ -50,7 +51,7 @@ class View:
     missing information. A `noting` view also asks the agent to write a note for a later attempt. The pages of an
     `instructing` view are instructions, so they are shown without the marks around material (`engine.framing`).
     `retrieved` are the entries that were retrieved for the task, with their similarity to the task. `entries`
-    returns the entries that the view shows.
+    returns the entries that the view shows. `tools` are descriptions of tools that replace the original ones.
     """
 
     pages: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class View:
     retrieved: tuple[tuple[str, float], ...] = ()
     fixed: int = 0
     entries: Callable[[], Iterable[Entry]] = field(default=tuple, compare=False)
+    tools: ToolTexts = field(default_factory=dict)
 
     def with_note(self, note: str) -> View:
         """Return the view with a note after the task, such as a reflection on an earlier try."""

@@ -108,7 +108,8 @@ class Attempts(Calls):
         if not agent.journaled:
             return await agent(task, view, self)
         turns = [(t.user, t.assistant) for t in view.turns]
-        question = digest(agent.identity, task.id, task.text, list(view.pages), view.note, turns)
+        tools = [list(view.tools.items())] if view.tools else []
+        question = digest(agent.identity, task.id, task.text, list(view.pages), view.note, turns, *tools)
         shown = Prompt("", "\n\n".join(filter(None, (task.text, view.note))), view.pages, view.turns)
         # If the model had fewer slots than concurrent attempts, the attempts would evict each other's turns from the
         # model's prefix cache. So each attempt takes a slot.

@@ -121,6 +121,11 @@ class Config(BaseModel):
         "Maximum number of model calls of an agent with tools in one attempt.", Panel.MODEL, unit="calls", inert=True,
         use="tools",
     )] = Field(default=MAX_TURNS, ge=1)
+    learn_tools: Annotated[bool, Setting(
+        "Also learn the descriptions of the agent's tools and their parameters: they become entries, which the curator "
+        "edits.",
+        Panel.METHOD, inert=True, use="tools",
+    )] = False
     tool_timeout: Annotated[float, Setting(
         "Timeout (s) of a tool call, and of opening or closing the tools' environment.", Panel.MODEL,
         unit="s", inert=True, use="tools",

@@ -48,6 +48,9 @@ class RunOptions(TypedDict, total=False):
     """The chat agent writes its reasoning before the answer."""
     max_turns: int
     """Maximum number of model calls of an agent with tools in one attempt."""
+    learn_tools: bool
+    """Also learn the descriptions of the agent's tools and their parameters: they become entries, which the curator
+    edits."""
     tool_timeout: float
     """Timeout (s) of a tool call, and of opening or closing the tools' environment."""
     guard_tools: GuardTools

@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
+from practicum.agents.tools import ToolsAgent
 from practicum.core.context import Context
 from practicum.core.counts import Count
+from practicum.core.edits import Delta
 from practicum.core.errors import (
     AgentError,
     BrokenAgentError,
@@ -26,6 +28,7 @@ from practicum.core.errors import (
     StoreError,
     UsageError,
 )
+from practicum.core.tool_texts import SECTION, tool_entries
 from practicum.core.types import Attempt, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
@@ -160,7 +163,7 @@ async def learn(
                 if isinstance(tasks, TraceStream):
                     values["trace_faults"] = tasks.summary.faults
                 setup = set_up(values, replace(splits, train=stored), parts)
-            seed = as_seed(seed_context or Context(), setup.redactor)
+            seed = as_seed(await _with_tools(seed_context or Context(), setup), setup.redactor)
             # Sections and model commits are stored, so that a resume uses the same sections and models.
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
@@ -212,6 +215,15 @@ async def resume(
         async with open_session(store, folder, setup, leg, watch, shared, stored_results.seconds) as session:
             update_run(store, learning="running", **config_columns(setup.config))
             return await session.run()
+
+
+async def _with_tools(seed: Context, setup: Setup) -> Context:
+    """Return a seed with the descriptions of the agent's tools as entries, if the run learns them and the seed has
+    none."""
+    if not setup.config.learn_tools or seed.in_section(SECTION):
+        return seed
+    tools = await cast(ToolsAgent, setup.agent).tools(setup.splits.train[0])
+    return seed.apply(Delta(tuple(tool_entries(tools)))).context
 
 
 async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> None:

@@ -68,6 +68,12 @@ CLASHES: tuple[Clash, ...] = (
         unless={"splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
     ),
     Clash(
+        lambda s: s.config.learn_tools and "curator" not in s.method.roles,
+        "method {s.config.method} has no curator that edits descriptions of tools: choose ace or combee, or leave out "
+        "`learn_tools`",
+        code="method.unsuitable",
+    ),
+    Clash(
         {"config.before": True}, "`before` scores the test tasks: pass `test`, or leave out `before`",
         unless={"splits.test": ON}, code="tasks.missing", fields={"tasks": "test"},
     ),

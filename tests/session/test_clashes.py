@@ -62,7 +62,7 @@ TRACES = {
 
 UNUSED: dict[str, Any] = {
     "redact_map": "map.jsonl", "judged": True, "trust_tools": True, "max_turns": 3, "tool_timeout": 3.0,
-    "guard_tools": "ask", "ray_address": "auto", "resources": "cpu=2", "api_key_env": "KEY",
+    "guard_tools": "ask", "learn_tools": True, "ray_address": "auto", "resources": "cpu=2", "api_key_env": "KEY",
 }  # fmt: skip
 
 RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
@@ -76,6 +76,7 @@ RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
     ({"settings": {"gate": True}}, "tasks.missing", {"tasks": "val"}),
     ({"before": True}, "tasks.missing", {"tasks": "test"}),
     ({"validate_every": 2}, "tasks.missing", {"tasks": "val"}),
+    ({"agent": "tools:json:loads", "learn_tools": True, "method": "episodes"}, "method.unsuitable", {}),
     ({"scorer": "appworld"}, "settings.conflict", {}),
 ]
 

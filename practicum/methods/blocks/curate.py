@@ -30,6 +30,7 @@ from practicum.core.edits import (
     ordered_union,
 )
 from practicum.core.errors import OutputError, ProviderError, UsageError
+from practicum.core.tool_texts import SECTION as TOOLS
 from practicum.core.types import Instructions, Lesson, Prompt
 from practicum.core.views import behind, count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
@@ -139,7 +140,7 @@ def draft(context: Context, delta: Delta) -> Draft:
 
 def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam:
     """Build an update seam that runs `update`, and then removes entries until the shown entries fit a budget of
-    `tokens`. Entries of the sections in `excluded` do not count, and are not removed.
+    `tokens`. Entries of the sections in `excluded`, and descriptions of tools, do not count and are not removed.
 
     Entries are removed in this order: entries that harmed more often than they helped; entries that were never used,
     oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). An entry that the delta adds
@@ -150,7 +151,7 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
         # An edit that waits for review takes no room from other entries.
         ready, waiting = run.ready(delta)
         trial = draft(context, ready)
-        over = render_full(trial.outcome.context, *excluded).tokens - tokens
+        over = render_full(trial.outcome.context, *excluded, TOOLS).tokens - tokens
         if over <= 0:
             return delta
 
@@ -160,7 +161,7 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
             return (rank, 0 if rank == 1 else lead, entry.number)
 
         removed: list[Edit] = []
-        shown = [e for e in trial.outcome.context if not e.hidden and e.section not in excluded]
+        shown = [e for e in trial.outcome.context if not e.hidden and e.section not in (*excluded, TOOLS)]
         for entry in sorted(shown, key=worth):
             if over <= 0:
                 break
@@ -175,13 +176,13 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
 
 def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
     """Build an update seam that runs `update`, and then removes entries whose harmful votes exceed their helpful votes
-    by `margin` or more (grow and refine, section 3.2). Entries of the sections in `excluded` and entries without a
-    harmful vote stay. Votes that wait for review do not count."""
+    by `margin` or more (grow and refine, section 3.2). Entries of the sections in `excluded`, descriptions of tools and
+    entries without a harmful vote stay. Votes that wait for review do not count."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         ready, waiting = run.ready(await update(lessons, context, run))
         trial = draft(context, ready)
-        entries = (e for e in trial.outcome.context if e.section not in excluded)
+        entries = (e for e in trial.outcome.context if e.section not in (*excluded, TOOLS))
         harmful_entries = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
         run.count(Count.PRUNED_ENTRIES, len(harmful_entries))
         removed = [Delete(trial.name(e), reason="harmful more often than helpful") for e in harmful_entries]
@@ -399,6 +400,7 @@ class Curator:
         """Return the additions of a change: one entry with the curator's text, or an entry for each insight in its own
         words."""
         named = section_of(change.section, run) if change.section else ""
+        named = "" if named == TOOLS else named  # only entries of existing tools are descriptions
         if text and not (self.guards and any(lost(lesson.text, text) for lesson in about)):
             section = named or next((x.section for x in about if x.section), self.section)
             ids = tuple(lesson.id for lesson in about)

@@ -15,6 +15,8 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.sections import plain_name
+from practicum.core.tool_texts import SECTION as TOOLS
+from practicum.core.tool_texts import tool_texts
 from practicum.core.types import Attempt, Feedback, Profile, Score, Task, Trace
 from practicum.core.views import (
     View,
@@ -93,13 +95,14 @@ async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: 
 
 
 async def full_view(context: Context, task: Task, run: Run) -> View:
-    """Return the whole context, which is the same for every task."""
-    return render_full(context)
+    """Return the whole context, which is the same for every task. Descriptions of tools go to the tools."""
+    tools = tool_texts(context)
+    return replace(render_full(context, TOOLS), tools=tools) if tools else render_full(context)
 
 
 async def annotated_view(context: Context, task: Task, run: Run) -> View:
     """Return the whole context, with a request to report which entries the agent consulted, doubted and missed."""
-    return render_annotated(context)
+    return replace(render_annotated(context), tools=tool_texts(context))
 
 
 def noting(show: ShowSeam) -> ShowSeam:
@@ -304,6 +307,9 @@ def default_sections(profile: Profile, seed: Context | None = None) -> dict[str,
     if profile == "small":
         return SMALL_SECTIONS
     named = {plain_name(name): text for name, text in FULL_SECTIONS.items()}
+    named[plain_name(TOOLS)] = (
+        "how each tool is described to the agent; only UPDATE, and keep the name at the beginning"
+    )
     there = {e.section: named.get(plain_name(e.section), "") for e in seed or () if not e.hidden}
     names = set(map(plain_name, there))
     return there | {name: text for name, text in FULL_SECTIONS.items() if plain_name(name) not in names}

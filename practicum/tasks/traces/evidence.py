@@ -48,7 +48,7 @@ def followup(request: Sequence[Item], text: str) -> bool:
         return True
     if last.kind == "error" and any(item.kind == "user" and item.text == text for item in request):
         return True
-    if _asks(last) and (_length(text) <= SHORT_ANSWER or _answers(request, text)):
+    if _asks(last) and (_length(text) <= SHORT_ANSWER or _matches("choice", text) or _answers(request, text)):
         return True
     return _matches("go_ahead", text, whole=True) or _objects(request, text) or _only_approves(text)
 
@@ -90,8 +90,10 @@ END = 600
 def _replies(request: Sequence[Item]) -> Iterator[Evidence]:
     """Yield the evidence in the user's messages after the request itself, and in interruptions."""
     for n, (item, then) in enumerate(pairwise([*request, Item("", "")])):
-        if item.kind == "interruption" and not (then.kind == "user" and _matches("go_ahead", then.text, whole=True)):
-            yield Evidence("interruption", "the user stopped the agent")
+        if item.kind == "interruption":
+            acted = any(one.kind == "action" for one in _turn(request[:n]))
+            if acted and not (then.kind == "user" and _matches("go_ahead", then.text, whole=True)):
+                yield Evidence("interruption", "the user stopped the agent")
         elif n and item.kind == "user" and _objects(request[:n], item.text):
             yield Evidence("objection", f"the user objected: {_quoted(item.text)}")
         elif n and item.kind == "user" and _only_approves(item.text):
@@ -169,15 +171,17 @@ def _quoted(text: str) -> str:
 
 _ERROR_OUTPUT = re.compile(
     r"Traceback \(most recent call last\)|^\s*(?:\S+\s+)?(?:\w*(?:Error|Exception)|error|ERROR|fatal)\b[:\[(]|npm ERR!"
-    r"|panicked at|\bUncaught \w+|\bis not defined\b|[Cc]annot find module",
+    r"|panicked at|\bUncaught \w+|\bis not defined\b|[Cc]annot find module|\bUnable to \w+|\bblocked by\b"
+    r"|is not valid JSON",
     re.MULTILINE,
 )
 _EDIT = re.compile(r"\A\w*(?:edit|write|patch|create|replace|insert)\w*\(|apply_patch|\bsed\s+-i", re.IGNORECASE)
 _TEST_COMMAND = re.compile(
-    r"\b(?:(?:just|mise|task|poetry|uv|nx|turbo|node|python3?|bash|sh)\s+(?:run\s+)?\S*tests?\b\S*|\./\S*test\S*"
-    r"|pytest(?!\.)|py\.test|unittest|tox|nox|(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:-\S+\s+)*test|npm\s+t|jest|vitest|mocha"
-    r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)|gradlew?\b.*?\b(?:test|check)"
-    r"|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit|(?:dotnet|swift|flutter|mix|sbt|bazel|zig)\s+test)\b"
+    r"\b(?:(?:just|mise|task|poetry|uv|nx|turbo|node|python3?|bash|sh)\s+(?:-\S+\s+|run\s+)*\S*(?:tests?|check)\b\S*"
+    r"|(?:npm|pnpm|yarn|bun|deno)\b[^|;&\n]*?\btests?\b|npm\s+t|pytest(?!\.)|py\.test|unittest|tox|nox|jest|vitest|mocha"
+    r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)"
+    r"|gradlew?\b.*?\b(?:test|check)|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit"
+    r"|(?:dotnet|swift|flutter|mix|sbt|bazel|zig)\s+test)\b|\./\S*test\S*"
 )
 _FAILED = re.compile(
     r"\b[1-9]\d*\s+(?:failed|failing|failures?|errors?)\b|(?:Failures|Errors|failures|errors|failed)[:=]\s*[1-9]"
@@ -191,23 +195,28 @@ _PASSED = re.compile(
 )
 
 
+SUMMARY = 600
+"""Number of characters at the end of a test run in which its result counts."""
+
+
 def _tests(request: Sequence[Item]) -> Iterator[Evidence]:
-    """Yield the result of the last test run of a request, if no edit follows it."""
+    """Yield the result of the last test run after the last edit of a request; nothing if the request has no edit."""
     results = {item.call: item.text for item in request if item.kind == "observation" and item.call}
-    latest: Evidence | None = None
+    edited, latest = False, ""
+    signal: Signal | None = None
     for action, then in pairwise([*request, Item("", "")]):
         if action.kind != "action":
             continue
-        if not (command := _TEST_COMMAND.search(action.text)):
-            latest = None if _edited([action]) else latest
-            continue
-        result = results.get(action.call, then.text if then.kind == "observation" else "")
-        if _FAILED.search(result):
-            latest = Evidence("tests failed", f"the last test run ({command[0]}) failed")
-        elif _PASSED.search(result):
-            latest = Evidence("tests passed", f"the last test run ({command[0]}) passed")
-    if latest:
-        yield latest
+        if command := _TEST_COMMAND.search(action.text):
+            result = results.get(action.call, then.text if then.kind == "observation" else "")[-SUMMARY:]
+            result_signal: Signal | None = (
+                "tests failed" if _FAILED.search(result) else "tests passed" if _PASSED.search(result) else None
+            )
+            signal, latest = (result_signal, command[0]) if result_signal else (signal, latest)
+        elif _edited([action]):
+            edited, signal = True, None
+    if edited and signal:
+        yield Evidence(signal, f"the last test run ({latest}) {signal.removeprefix('tests ')}")
 
 
 def _edited(items: Iterable[Item]) -> bool:
