@@ -65,7 +65,9 @@ gen_ai.event.content gen_ai.evaluation.score.value toolUse toolResult reasoningC
 exception_info replay_config input target meta tags entries section helpful harmful uses sources data title description
 outcome agents links nodes edges model question answer choices chosen rejected subset context task_id
 canonical_solution test entry_point concepts PATIENT_PROFILE PATHOLOGY sentences insights bullets operations op reason
-votes
+votes run_id parent_run_id dotted_order child_runs run_type outputs inputs generations choices kwargs lc args key
+comment correction feedback_stats observations dataType status_code annotations data spans contents parts functionCall
+thought additional_kwargs mlflow.spanOutputs mlflow.traceRequestId assessments start end usage total_tokens level
 """
 FIELDS = short(st.sampled_from(_FIELDS.split()))
 
@@ -97,12 +99,43 @@ def shaped(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
 
 
 MESSAGES = short(st.lists(shaped(role=WORDS, content=VALUES) | VALUES, max_size=4))
+EXCHANGES = shaped(messages=MESSAGES) | MESSAGES | VALUES
 TRACES = st.one_of(
     shaped(messages=MESSAGES),
     MESSAGES,
     shaped(type=WORDS | VALUES, sessionId=TEXTS, message=shaped(content=VALUES)),
     shaped(trace_id=WORDS, attributes=VALUES, events=VALUES, start_time=VALUES | WORDS),
     shaped(resourceSpans=st.lists(shaped(scopeSpans=st.lists(shaped(spans=VALUES), max_size=2)), max_size=2)),
+    shaped(run_type=st.sampled_from(["llm", "tool", "chain"]), trace_id=WORDS, inputs=EXCHANGES, outputs=EXCHANGES),
+    shaped(
+        type=st.sampled_from(["GENERATION", "TOOL", "SPAN"]),
+        traceId=WORDS,
+        parentObservationId=VALUES,
+        input=EXCHANGES,
+        output=EXCHANGES,
+        metadata=VALUES,
+    ),
+    shaped(
+        context=shaped(trace_id=WORDS),
+        span_kind=st.sampled_from(["LLM", "TOOL"]),
+        attributes=st.dictionaries(
+            st.sampled_from(["llm.input_messages.0.message", "llm.prompts.0", "output.value", "tool.name"]), VALUES
+        ),
+    ),
+    shaped(
+        info=shaped(trace_id=WORDS, assessments=VALUES),
+        data=shaped(
+            spans=st.lists(
+                shaped(
+                    span_id=WORDS,
+                    attributes=shaped(
+                        **{"mlflow.spanType": st.sampled_from(["LLM", "TOOL"]), "mlflow.spanInputs": EXCHANGES}
+                    ),
+                ),
+                max_size=3,
+            )
+        ),
+    ),
     shaped(schema_version=st.just("ATIF-v1.7"), steps=st.lists(shaped(source=WORDS), max_size=3), agent=VALUES),
     shaped(trajectory=st.lists(shaped(action=VALUES), max_size=3), history=MESSAGES, info=VALUES),
     shaped(trajectory_format=st.just("mini-swe-agent-1.1"), messages=MESSAGES, info=VALUES),

@@ -22,7 +22,7 @@ _SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction")
 _REQUEST = ("messages", "input", "contents", "prompt", "prompts", "new_message")
 _RESPONSE = ("generations", "choices", "candidates", "messages", "message", "output", "content", "completion")
 _BATCHES = ("generations", "choices", "candidates", "prompts")
-"""Lists whose first item is read: the other items are alternatives, or other requests of a batch."""
+"""Lists whose first item is read: the further items are alternatives, or other requests of a batch."""
 
 _LANGCHAIN = {"human": "user", "ai": "assistant", "chat": "user"}
 _LANGCHAIN |= {role: role for role in ("system", "developer", "tool", "function", "remove")}
@@ -58,7 +58,7 @@ def response_items(value: Any, warn: Warn) -> list[Item]:
 
 
 def unquoted(value: Any) -> Any:
-    """Parse a JSON text, even if it was encoded several times. Return any other value unchanged."""
+    """Parse a JSON text, which may be encoded several times. Return any other value unchanged."""
     for _ in range(_MOST_ENCODINGS):
         if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
             break
@@ -144,8 +144,8 @@ def _message(value: Any) -> Mapping[str, Any] | None:
         return None
     if more.get("lc_source") == "summarization":  # a summary of earlier turns, which LangChain stores as the user's
         role = "system"
-    calls = fields.get("tool_calls") or more.get("tool_calls")
-    calls = [*(calls if isinstance(calls, list) else ()), *(fields.get("invalid_tool_calls") or ())]
+    lists = (fields.get("tool_calls") or more.get("tool_calls"), fields.get("invalid_tool_calls"))
+    calls = [call for calls in lists if isinstance(calls, list) for call in calls]
     content = _parts(fields.get("content", fields.get("parts")))
     if calls and isinstance(content, list):
         content = [part for part in content if not (isinstance(part, Mapping) and part.get("type") == "tool_use")]
@@ -200,8 +200,5 @@ def _gemini_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a call or result with its arguments in `arguments`, and a text as its id. Agent Framework joins the id
-    of its run to the id of the call."""
-    id = call.get("id")
-    id = next((part for part in reversed(id) if isinstance(part, str)), "") if isinstance(id, list) else id
-    return {**call, "id": id} | ({"arguments": call["args"]} if call.get("args") is not None else {})
+    """Return a call with its arguments in `arguments`, and any other part unchanged."""
+    return {**call, "arguments": call["args"]} if call.get("args") is not None else call

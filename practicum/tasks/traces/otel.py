@@ -1,4 +1,4 @@
-"""OpenTelemetry GenAI spans: all spans with the same trace id, in order of time, are one trace.
+"""OpenTelemetry GenAI spans. For how spans become a task, see `spans`.
 
 A file holds OTLP as JSON (`resourceSpans`, `resourceLogs`), or one flat span object per record. A log record becomes a
 span with one event, because older conventions store messages in logs.
@@ -8,34 +8,35 @@ The messages of a span come from the first of these sources that holds a message
 `gen_ai.client.inference.operation.details`); the indexed `gen_ai.prompt.N.*` and `gen_ai.completion.N.*`; the older
 events `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`; the oldest `gen_ai.prompt` and
 `gen_ai.completion`. A tool's span has `gen_ai.tool.name`, `gen_ai.tool.call.arguments` and `gen_ai.tool.call.result`.
-The input of a span gets the start time of the span, and the output gets the end time, so that the output of an outer
-span comes after the output of its inner spans.
+A span with the attributes of OpenInference instead is read as in `phoenix`.
 
-Each model call repeats the conversation before the call. An item of a span is added to the trace only if the span holds
-this item more often than the trace does so far. So a model call that repeats an earlier prompt and answer adds nothing.
-A tool call or result with an id that was read before is not added. The score is the mean of the scores in the events
-`gen_ai.evaluation.result`.
+The scores are in the events `gen_ai.evaluation.result`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from math import isfinite
 from typing import Any, NamedTuple
 
-from practicum.core.types import Task
-from practicum.tasks.traces.fields import Warn, decoded, object_at, objects_in, recorded_score, text_at, value_at
+from practicum.tasks.traces import phoenix
+from practicum.tasks.traces.fields import Warn, decoded, objects_in, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
-from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
+from practicum.tasks.traces.spans import (
+    MODEL,
+    TOOL,
+    Span,
+    SpanReader,
+    Verdict,
+    attributes_of,
+    time_of,
+    unwrapped,
+)
+from practicum.tasks.traces.trace import Item, nonempty_values
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
 _CONTENT_EVENTS = ("gen_ai.content.prompt", "gen_ai.content.completion")
-_VALUES = {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue", "bytesValue"}
 _START_FIELDS = (
     *("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"),
     *("timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "timestamp"),  # of log records
@@ -62,77 +63,19 @@ class _Event(NamedTuple):
     body: Any = None
 
 
-class _Span(NamedTuple):
-    """One span. Times are in the unit of the file and only determine the order."""
+class OtelReader(SpanReader):
+    """Reader of the spans of a file."""
 
-    trace: str
-    start: float | None
-    end: float | None
-    attributes: Mapping[str, Any]
-    events: Sequence[_Event]
-    error: str
+    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
+        """Yield the spans of a record, and the evaluations in their events."""
+        for leaf in _leaves(record, warn):
+            yield from _span(leaf, warn)
 
 
-class _SpanItems(NamedTuple):
-    start: float
-    end: float
-    input: list[Item]
-    output: list[Item]
-    is_tool: bool
-
-
-@dataclass(slots=True)
-class _Trace:
-    place: RecordPlace
-    spans: list[_SpanItems] = field(default_factory=list)
-    evaluations: dict[str, Any] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, span: _Span, warn: Warn) -> None:
-        attributes = span.attributes
-        is_tool = attributes.get("gen_ai.operation.name") == "execute_tool" or "gen_ai.tool.call.result" in attributes
-        input, output = _tool_items(span, warn) if is_tool else _message_items(span, warn)
-        start = span.start if span.start is not None else 0.0
-        self.spans.append(_SpanItems(start, span.end if span.end is not None else start, input, output, is_tool))
-        if (input or output) and span.start is None:
-            warn("a span without a time is read before all spans with a time")
-        for event in span.events:
-            if event.name == "gen_ai.evaluation.result":
-                value = event.attributes.get("gen_ai.evaluation.score.value")
-                if value is None:
-                    label = text_at(event.attributes, "gen_ai.evaluation.score.label").lower()
-                    value = {"pass": True, "fail": False}.get(label, label)
-                self.evaluations[text_at(event.attributes, "gen_ai.evaluation.name") or "evaluation"] = value
-        meta = {
-            "model": text_at(attributes, "gen_ai.response.model", "gen_ai.request.model"),
-            "session": text_at(attributes, "gen_ai.conversation.id"),
-            "agent": text_at(attributes, "gen_ai.agent.name"),
-        }
-        self.meta = nonempty_values(meta) | self.meta
-
-
-class OtelReader:
-    """Reader that collects the spans of a file, and at the end converts each trace to a task."""
-
-    def __init__(self) -> None:
-        self._traces: dict[str, _Trace] = {}
-
-    def add(self, record: Mapping[str, Any], place: RecordPlace) -> None:
-        """Add a record of the file."""
-        for span in _spans(record, place.warn):
-            self._traces.setdefault(span.trace, _Trace(place)).add(span, place.warn)
-
-    def tasks(self) -> Iterator[Task]:
-        """Yield the tasks, in the order of their traces' first spans in the file."""
-        for id, trace in self._traces.items():
-            score = recorded_score(trace.evaluations, trace.place.warn)
-            yield from trace.place.task(_merge(trace.spans), id=id, score=score, meta=trace.meta)
-
-
-def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
-    """Yield the spans of a record. A span without a trace id is skipped and reported."""
+def _leaves(record: Mapping[str, Any], warn: Warn) -> Iterator[Mapping[str, Any]]:
+    """Yield the spans and log records of a record."""
     if "resourceSpans" not in record and "resourceLogs" not in record:
-        yield from _span(record, warn)
+        yield record
         return
     empty = True
     for resources, scopes, leaves in (
@@ -143,83 +86,81 @@ def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
             for scope in (scope for key in scopes for scope in objects_in(resource, key, warn)):
                 for leaf in objects_in(scope, leaves, warn):
                     empty = False
-                    yield from _span(leaf, warn)
+                    yield leaf
     if empty:
         warn("a record without a span")
 
 
-def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
-    attributes = _attributes(record.get("attributes"))
+def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
+    """Yield the span, and its evaluations. A span without a trace id is skipped and reported."""
+    attributes = attributes_of(record.get("attributes"))
     conversation = text_at(attributes, "gen_ai.conversation.id")
     trace = text_at(record, "traceId", "trace_id", "context/trace_id", "context/traceId") or conversation
     if not trace:
         warn("a span without a trace id is left out")
         return
+    trace = trace.removeprefix("0x")
     events = [
-        _Event(text_at(event, "name"), _attributes(event.get("attributes")), _unwrap(event.get("body")))
+        _Event(text_at(event, "name"), attributes_of(event.get("attributes")), unwrapped(event.get("body")))
         for event in objects_in(record, "events", warn)
     ]
+    id = text_at(record, "spanId", "span_id", "context/span_id", "context/spanId")
+    parent = text_at(record, "parentSpanId", "parent_span_id", "parent_id", "parentId")
     # In older conventions, the event name of a log record is an attribute and not a field.
     if name := text_at(record, "eventName", "event_name") or text_at(attributes, "event.name"):
-        events.append(_Event(name, attributes, _unwrap(record.get("body"))))
-    start, end = _time(record, _START_FIELDS), _time(record, _END_FIELDS)
+        events.append(_Event(name, attributes, unwrapped(record.get("body"))))
+        id, parent = "", id
+    for event in events:
+        if event.name == "gen_ai.evaluation.result":
+            value = event.attributes.get("gen_ai.evaluation.score.value")
+            label = text_at(event.attributes, "gen_ai.evaluation.score.label")
+            name = text_at(event.attributes, "gen_ai.evaluation.name") or "evaluation"
+            comment = text_at(event.attributes, "gen_ai.evaluation.explanation")
+            yield Verdict(trace, "", name, label if value is None else value, comment)
     error = text_at(attributes, "error.type") or text_at(record, "status/message", "status/description")
-    yield _Span(trace.removeprefix("0x"), start, end, attributes, events, error)
+    start, end = (_first_time(record, fields) for fields in (_START_FIELDS, _END_FIELDS))
+    span = Span(trace, id, parent, "", start, end, error=error, meta=_meta(attributes))
+    if attributes.get("gen_ai.operation.name") == "execute_tool" or "gen_ai.tool.call.result" in attributes:
+        input, output = _tool_items(attributes, error, warn)
+        yield span._replace(kind=TOOL, input=input, output=output)
+        return
+    input, output = _message_items(attributes, events, warn)
+    if not input and not output and phoenix.is_openinference(attributes):
+        yield from phoenix.FORMAT.spans({**record, "attributes": attributes}, warn)
+        return
+    yield span._replace(kind=MODEL if input or output else "", input=input, output=output)
 
 
-def _unwrap(value: Any) -> Any:
-    """Remove OTLP's wrapper ({"stringValue": ...}) from a value. Return any other value unchanged."""
-    if isinstance(value, list):
-        return [_unwrap(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    if len(value) != 1 or not _VALUES.issuperset(value):
-        return {key: _unwrap(item) for key, item in value.items()}
-    ((kind, inner),) = value.items()
-    if kind == "arrayValue":
-        return _unwrap(object_at(value, kind).get("values") or [])
-    return _attributes(object_at(value, kind).get("values")) if kind == "kvlistValue" else inner
+def _meta(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    meta = {
+        "model": text_at(attributes, "gen_ai.response.model", "gen_ai.request.model"),
+        "session": text_at(attributes, "gen_ai.conversation.id"),
+        "agent": text_at(attributes, "gen_ai.agent.name"),
+    }
+    return nonempty_values(meta)
 
 
-def _attributes(attributes: Any) -> dict[str, Any]:
-    if isinstance(attributes, Mapping):
-        return {key: _unwrap(value) for key, value in attributes.items()}
-    pairs = [item for item in attributes if isinstance(item, Mapping)] if isinstance(attributes, list) else []
-    return {item["key"]: _unwrap(item.get("value")) for item in pairs if isinstance(item.get("key"), str)}
+def _first_time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
+    return time_of(next((record[key] for key in keys if record.get(key) is not None), None))
 
 
-def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    """Return the value of the first of `keys` that the record has: a date as nanoseconds, a number unchanged. Return
-    None if the value is invalid or the record has none of `keys`."""
-    value = next((record[key] for key in keys if record.get(key) is not None), None)
-    if isinstance(value, str):
-        try:
-            if value.isdecimal():
-                return int(value)
-            moment = datetime.fromisoformat(value)
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
-        except ValueError:
-            return None
-    return value if isinstance(value, int) or (isinstance(value, float) and isfinite(value)) else None
-
-
-def _tool_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
-    attributes = span.attributes
+def _tool_items(attributes: Mapping[str, Any], error: str, warn: Warn) -> tuple[list[Item], list[Item]]:
     id = text_at(attributes, "gen_ai.tool.call.id")
     call = action_item(attributes.get("gen_ai.tool.name"), attributes.get("gen_ai.tool.call.arguments") or "", id)
-    result = result_text(decoded(attributes.get("gen_ai.tool.call.result")), warn) or span.error
+    result = result_text(decoded(attributes.get("gen_ai.tool.call.result")), warn) or error
     return [call], [Item("observation", result, id)] if result else []
 
 
-def _message_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
+def _message_items(
+    attributes: Mapping[str, Any], events: Sequence[_Event], warn: Warn
+) -> tuple[list[Item], list[Item]]:
     """Return the model's input and output, each from the first source that holds a message, in the order of the
     module's docstring."""
-    details = next((e.attributes for e in span.events if e.name == "gen_ai.client.inference.operation.details"), {})
-    attributes = {**details, **span.attributes}
-    oldest = {key: value for e in span.events if e.name in _CONTENT_EVENTS for key, value in e.attributes.items()}
+    details = next((e.attributes for e in events if e.name == "gen_ai.client.inference.operation.details"), {})
+    attributes = {**details, **attributes}
+    oldest = {key: value for e in events if e.name in _CONTENT_EVENTS for key, value in e.attributes.items()}
     oldest |= attributes
-    indexed, in_events = _indexed_messages(attributes), _event_messages(span.events)
+    indexed, in_events = _indexed_messages(attributes), _event_messages(events)
     input, output = (
         _parse_items(attributes.get(f"gen_ai.{key}.messages"), kind, warn)
         or list(items_of_messages(indexed[side], warn))
@@ -282,29 +223,3 @@ def _decode_content(message: Any) -> Any:
     keys = {"type", "text", "toolUse", "toolResult"}
     are_parts = isinstance(parts, list) and parts and all(isinstance(p, Mapping) and keys & p.keys() for p in parts)
     return {**message, "content": parts} if are_parts else message
-
-
-def _merge(spans: list[_SpanItems]) -> list[Item]:
-    """Merge the items of all spans in order of time, without repetitions."""
-    moments: list[tuple[tuple[float, int, int, int], list[Item], int]] = []
-    for rank, n in enumerate(sorted(range(len(spans)), key=lambda n: spans[n].start)):
-        span = spans[n]
-        # At equal times, inner spans end before outer spans, and spans end before other spans start.
-        end = (span.end, 0, -rank, 1) if span.end > span.start else (span.start, 1, rank, 1)
-        source = -1 if span.is_tool else n  # all tool spans count as one span, because they do not repeat each other
-        moments += [((span.start, 1, rank, 0), span.input, source), (end, span.output, source)]
-    merged: list[Item] = []
-    total: Counter[tuple[str, str]] = Counter()
-    by_source: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
-    merged_calls: set[tuple[str, str]] = set()
-    for _, items, source in sorted(moments, key=lambda moment: moment[0]):
-        for item in items:
-            text, call = (item.kind, item.text), (item.kind, item.call)
-            by_source[source][text] += 1
-            if item.call and call in merged_calls:
-                continue
-            merged_calls.add(call)
-            if by_source[source][text] > total[text]:
-                total[text] += 1
-                merged.append(item)
-    return merged
