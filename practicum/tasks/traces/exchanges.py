@@ -2,8 +2,7 @@
 
 The requests and responses of OpenAI (chat completions, Responses, completions), Anthropic, Gemini, Bedrock, LangChain
 and the AI SDK are supported, as JSON values or as JSON texts. Messages and parts that `messages` cannot read are first
-rewritten to the form of OpenAI or Anthropic: LangChain names the role of a message in `type` and the arguments of a
-call `args`; the parts of Gemini have no type.
+rewritten to the form of OpenAI: LangChain names the role of a message in `type`.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ def _message(value: Any) -> Mapping[str, Any] | None:
         **{key: text_at(fields, key) or text_at(more, key) for key in ("reasoning_content", "reasoning", "refusal")},
         "role": role,
         "content": content,
-        "tool_calls": [_call(call) if isinstance(call, Mapping) else call for call in calls],
+        "tool_calls": calls,
     }
 
 
@@ -166,39 +165,9 @@ def _parts(content: Any) -> Any:
 
 def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a part of a message in a form that `messages` reads."""
-    type = part.get("type")
-    if "toolName" in part:  # AI SDK
+    if "toolName" in part and "type" not in part:  # AI SDK
         result = part.get("output", part.get("result"))
-        kind = "tool_call" if result is None else "tool_result"
-        arguments = part.get("input", part.get("args"))
-        return _call(
-            {"type": kind, "name": part["toolName"], "id": part.get("toolCallId"), "args": arguments, "content": result}
-        )
-    if not isinstance(type, str):
-        return _gemini_part(part)
-    if type in ("image_url", "input_image"):
-        return {"type": "image"}
-    if type == "reasoning" and isinstance(part.get("reasoning"), str):
-        return {"type": "thinking", "thinking": part["reasoning"]}
-    if type.endswith(("tool_use", "tool_result")):  # also server_tool_use, mcp_tool_use, web_fetch_tool_result ...
-        return {**part, "type": "tool_use" if type.endswith("tool_use") else "tool_result"}
-    return {"type": "text", "text": ""} if type == "input_json_delta" else _call(part)
-
-
-def _gemini_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    camel = {re.sub(r"_(\w)", lambda match: match[1].upper(), key): value for key, value in part.items()}
-    if call := object_at(camel, "functionCall"):
-        return _call({**call, "type": "tool_call"})
-    if result := object_at(camel, "functionResponse"):
-        return {"type": "tool_result", "id": result.get("id"), "content": result.get("response")}
-    if isinstance(camel.get("text"), str):
-        return {"type": "thinking", "thinking": part["text"]} if part.get("thought") is True else part
-    if data := object_at(camel, "inlineData") or object_at(camel, "fileData"):
-        mime = text_at(data, "mimeType", "mime_type").partition("/")[0]
-        return {"type": mime if mime in ("image", "audio", "video") else "file"}
+        return {**part, "type": "tool-call" if result is None else "tool-result"}
+    if part.get("type") == "input_json_delta":
+        return {"type": "text", "text": ""}
     return part
-
-
-def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a call with its arguments in `arguments`, and any other part unchanged."""
-    return {**call, "arguments": call["args"]} if call.get("args") is not None else call
