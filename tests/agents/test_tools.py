@@ -369,3 +369,45 @@ def test_mcp_servers_give_tools(tmp_path: Path) -> None:
     seen = observed(attempt(tools, *actions, finish(), tool_timeout=120.0))
     assert (seen[0], seen[2], seen[3]) == ("1 things", "2 things", "2")
     assert seen[1].startswith("error: ModelRetry: ")
+
+
+def test_descriptions_of_tools_are_entries_that_the_curator_edits(tmp_path: Path) -> None:
+    """The next attempt sees the edited description, the playbook's pages do not repeat it, and it is exported as MCP
+    lists tools."""
+
+    def respond(call: Call) -> str:
+        if call.role == "agent":
+            return acting(script(finish("no"))).respond(call)  # type: ignore[return-value]
+        if call.role == "curator":
+            change = {"op": "UPDATE", "insights": [1], "ids": ["e1"], "text": "add(a): never above 9", "reason": "x"}
+            stray = {"op": "ADD", "insights": [1], "ids": [], "section": "tool descriptions", "text": "mul: Multiply.",
+                     "reason": "x"}  # fmt: skip
+            return json.dumps({"changes": [change, stray]})
+        return world(call)
+
+    model = client(respond)
+    parts = practicum.Parts(tools=[add], clients=dict.fromkeys(("agent", "reflector", "curator"), model))
+    result = practicum.run_sync(
+        practicum.learn(
+            make_tasks(2), method="ace", settings={"batch": 1}, learn_tools=True, out=tmp_path / "run", parts=parts,
+            review="none", profile="full",
+        )
+    )  # fmt: skip
+    texts = {e.id: (e.section, e.text) for e in result.context}
+    assert texts["e0"] == ("tool descriptions", "add: Add two numbers.")
+    assert texts["e1"] == ("tool descriptions", "add(a): never above 9")
+    assert [section for section, text in texts.values() if text == "mul: Multiply."] == ["strategies"]
+    asked = next(call.prompt for call in model.calls if call.role == "curator")
+    assert "[e1] (tool descriptions) add(a): the first number" in asked.head
+    first, *_, last = (call.prompt.head for call in model.calls if call.role == "agent")
+    assert "a: the first number" in first
+    assert "a: never above 9" in last
+    assert "the first number" not in last
+    assert "tool descriptions" not in last
+    exported = json.loads(practicum.export(result.context, "tools"))
+    assert exported["tools"][0]["inputSchema"]["properties"]["a"]["description"] == "never above 9"
+    (tmp_path / "tools.json").write_text(json.dumps(exported))
+    again = practicum.load(tmp_path / "tools.json")
+    assert [entry.text for entry in again] == [
+        "add: Add two numbers.", "add(a): never above 9", "add(b): the second number",
+    ]  # fmt: skip

@@ -297,6 +297,9 @@ FULL_SECTIONS = {
 }
 """Sections for capable models, each with a description of its content."""
 
+DESCRIPTIONS = "how each tool is described to the agent: only UPDATE an entry, and keep the name at its beginning"
+"""Description of the section of tool descriptions."""
+
 SMALL_SECTIONS = {"rules": ""}
 """The only section for small models."""
 
@@ -307,12 +310,10 @@ def default_sections(profile: Profile, seed: Context | None = None) -> dict[str,
     if profile == "small":
         return SMALL_SECTIONS
     named = {plain_name(name): text for name, text in FULL_SECTIONS.items()}
-    named[plain_name(TOOLS)] = (
-        "how each tool is described to the agent; only UPDATE, and keep the name at the beginning"
-    )
     there = {e.section: named.get(plain_name(e.section), "") for e in seed or () if not e.hidden}
+    tools = {TOOLS: DESCRIPTIONS} if there.pop(TOOLS, None) is not None else {}
     names = set(map(plain_name, there))
-    return there | {name: text for name, text in FULL_SECTIONS.items() if plain_name(name) not in names}
+    return there | {name: text for name, text in FULL_SECTIONS.items() if plain_name(name) not in names} | tools
 
 
 def section_of(name: str, run: Run) -> str:
