@@ -89,7 +89,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 "answer": a_text(chance, 60), "calls": [],
                 "entries": [(f"e{chance.randrange(max(entries, 1))}", 0.5) for _ in range(4)], "corrections": [],
                 "pin": f"s{n // 3}", "status": 200 if n % 300 else 500, "seconds": chance.lognormvariate(0, 0.5),
-                "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120],
+                "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120, 0],
             }  # fmt: skip
             row = {
                 "id": an_id(at, n), "at": at, "session": f"s{n // 3}",

@@ -2,9 +2,10 @@
 and Anthropic's messages, as JSON and as streams.
 
 An answer depends only on the request: JSON that fits the requested schema, a call of the requested tool, or
-pseudo-words. `ServerOptions.responder` returns other answers. Usage includes an ideal prefix cache, latency is computed
-from the tokens, and `SimulatedServer.stats` counts calls, repeated requests and tokens exactly. The server can imitate
-the errors, refused parameters and answer formats of real providers: see `BEHAVIOURS` (data in `testing.json`).
+pseudo-words. `ServerOptions.responder` returns other answers. Usage includes an ideal prefix cache; in Anthropic's
+protocol the cache follows the breakpoints of the requests, as Anthropic documents it. Latency is computed from the
+tokens, and `SimulatedServer.stats` counts calls, repeated requests and tokens exactly. The server can imitate the
+errors, refused parameters and answer formats of real providers: see `BEHAVIOURS` (data in `testing.json`).
 
 Use `serve` in an event loop, `start_process` for a separate process, or `python -m practicum.testing` in a terminal.
 Needs the extra `serve`.
@@ -48,6 +49,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CHARS_PER_TOKEN = 4
 BLOCK_TOKENS = 16
+MOST_BREAKPOINTS, LOOKBACK, LEAST_CACHED = 4, 20, 1024
+"""Rules of Anthropic's prompt cache: breakpoints of a request, blocks before a breakpoint in which a stored prefix is
+searched, and tokens of the shortest prefix that is stored (for most models)."""
 THOUGHT = 'The user asks something. A draft would be {"answer": "draft"}. I will answer now.'
 """Simulated reasoning. It contains a draft, so that a parser that takes the first JSON object of a text gets the draft
 in place of the answer."""
@@ -312,6 +316,15 @@ def _turns(body: Body) -> list[tuple[str, str]]:
     return [*head, *((turn.get("role", ""), _text(turn.get("content"))) for turn in messages if isinstance(turn, dict))]
 
 
+def _blocks_of(body: Body) -> list[tuple[Body, int]]:
+    """Return the blocks of a request in Anthropic's protocol, in the order of its prompt cache, with their tokens."""
+    contents = [body.get("system"), *(turn.get("content") for turn in body["messages"] if isinstance(turn, dict))]
+    parts = [[{"type": "text", "text": one}] if isinstance(one, str) else one or () for one in contents]
+    tools = [(tool, _tokens(len(json.dumps(tool)))) for tool in body.get("tools") or ()]
+    blocks = [block for content in parts for block in content if isinstance(block, dict)]
+    return [*tools, *((block, _tokens(len(_text([block])))) for block in blocks)]
+
+
 def _tools(body: Body) -> dict[str, Body]:
     """Return the schemas of the tools, by name."""
     listed = body.get("tools")
@@ -348,7 +361,8 @@ def _forced_tool(body: Body) -> str | None:
 def _schema(body: Body) -> Body | None:
     """Return the schema that the request sets for the answer: the schema of the response format, else the first schema
     in the messages, else None."""
-    form: Body = body.get("response_format") or (body.get("text") or {}).get("format") or {}
+    settings: Body = body.get("text") or body.get("output_config") or {}
+    form: Body = body.get("response_format") or settings.get("format") or {}
     if form.get("type") == "json_schema":
         schema: Body = form.get("json_schema", form)["schema"]
         return schema
@@ -384,7 +398,9 @@ def _completion(body: Body, answer: Answer, usage: Counter[str]) -> Body:
         "usage": {
             "prompt_tokens": usage["prompt_tokens"], "completion_tokens": usage["output_tokens"],
             "total_tokens": usage["prompt_tokens"] + usage["output_tokens"],
-            "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
+            "prompt_tokens_details": {
+                "cached_tokens": usage["cached_tokens"], "cache_write_tokens": usage["cache_write_tokens"],
+            },
         },
     }  # fmt: skip
 
@@ -512,9 +528,9 @@ def _responses(completion: Body, pieces: Pieces, metadata: Body) -> tuple[Body, 
 def _messages(completion: Body, pieces: Pieces) -> tuple[Body, list[Body]]:
     """Return an answer in Anthropic's messages protocol, and its stream events."""
     counted, finish = completion["usage"], [choice["finish_reason"] for choice in completion["choices"]]
-    cached = counted["prompt_tokens_details"]["cached_tokens"]
+    cached, written = (counted["prompt_tokens_details"][f"{name}_tokens"] for name in ("cached", "cache_write"))
     usage = {
-        "input_tokens": counted["prompt_tokens"] - cached, "cache_creation_input_tokens": 0,
+        "input_tokens": counted["prompt_tokens"] - cached - written, "cache_creation_input_tokens": written,
         "cache_read_input_tokens": cached, "output_tokens": counted["completion_tokens"],
     }  # fmt: skip
     head: Body = {"id": f"msg_{_ID}", "type": "message", "role": "assistant", "model": completion["model"]}
@@ -750,7 +766,8 @@ class SimulatedServer:
 
     def stats(self) -> dict[str, Any]:
         """Return the counts since the start or the last reset. Calls and tokens include only answered calls."""
-        names = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "faults", "received", "left")
+        tokens = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
+        names = ("calls", *tokens, "faults", "received", "left")
         counts: dict[str, Any] = {name: self._counts[name] for name in names}
         counts |= {"in_flight": self._in_flight, "max_in_flight": self._max_in_flight, "latency_sum": self._latency_sum}
         by_label = {label: dict(counted) for label, counted in self._by_label.items()}
@@ -814,6 +831,10 @@ class SimulatedServer:
                 or not prompt
             ):
                 raise ValueError(f"the body has no {_ASKS[path][0]}")
+            if path == _MESSAGES and (marked := len(_breakpoints(body))) > MOST_BREAKPOINTS:
+                raise ValueError(
+                    f"A maximum of {MOST_BREAKPOINTS} blocks with cache_control may be provided. Found {marked}."
+                )
             named = tuple(filter(None, headers.get(b"x-sim-fault", b"").decode("latin-1").split(",")))
             if unknown := {*named} - {*BEHAVIOURS}:
                 raise ValueError(f"unknown behaviours {', '.join(unknown)}: available are {', '.join(BEHAVIOURS)}")
@@ -867,6 +888,20 @@ class SimulatedServer:
             self._cached_blocks.add(chain)
         return cached * BLOCK_TOKENS
 
+    def _admit_blocks(self, body: Body) -> tuple[int, int]:
+        """Add the prefixes of a request that end at a breakpoint to the prefix cache, as Anthropic does. Return the
+        tokens that were read from the cache, and the tokens that were written to it."""
+        chains, totals = [0], [0]
+        for block, tokens in _blocks_of(body):
+            plain = {name: value for name, value in block.items() if name != "cache_control"}
+            chains.append(hash((chains[-1], json.dumps(plain, sort_keys=True))))
+            totals.append(totals[-1] + tokens)
+        ends = [at + 1 for at in _breakpoints(body) if totals[at + 1] >= LEAST_CACHED]
+        searched = [at for end in ends for at in range(max(end - LOOKBACK, 0), end + 1)]
+        read = max((totals[at] for at in searched if chains[at] in self._cached_blocks), default=0)
+        self._cached_blocks.update(chains[end] for end in ends)
+        return read, max([totals[end] for end in ends], default=read) - read
+
     async def _answer(self, request: _Request, arrived: float, receive: Receive, send: Send) -> None:
         options, body = self.options, request.body
         answer = options.responder(body) if options.responder else None
@@ -875,11 +910,16 @@ class SimulatedServer:
         turns = _turns(body)
         text = answer if isinstance(answer, str) else json.dumps(answer["arguments"])
         prompt_tokens = _tokens(sum(len(content) for _, content in turns))
-        cached_tokens = self._admit("".join(role + content for role, content in turns))
+        if request.path == _MESSAGES:
+            prompt_tokens = sum(tokens for _, tokens in _blocks_of(body))
+            cached_tokens, written = self._admit_blocks(body)
+        else:
+            cached_tokens, written = self._admit("".join(role + content for role, content in turns)), 0
         usage = Counter(
             calls=1,
             prompt_tokens=prompt_tokens,
             cached_tokens=min(cached_tokens, prompt_tokens),  # roles are not counted as tokens
+            cache_write_tokens=written,
             output_tokens=_tokens(len(text)) if options.output_tokens is None else options.output_tokens,
         )
         latency = options.latency_of(request.digest, prompt_tokens, usage["output_tokens"])
@@ -931,6 +971,13 @@ class SimulatedServer:
         # uvicorn closes the connection if the app returns before the response is complete.
         if stream and not broken:
             await send({"type": "http.response.body"})
+
+
+def _breakpoints(body: Body) -> list[int]:
+    """Return the positions of the blocks with a breakpoint. A breakpoint of the whole request is at its last block."""
+    blocks = _blocks_of(body)
+    marked = [at for at, (block, _) in enumerate(blocks) if block.get("cache_control")]
+    return [*marked, len(blocks) - 1] if body.get("cache_control") and len(blocks) - 1 not in marked else marked
 
 
 def _tokens(chars: int) -> int:

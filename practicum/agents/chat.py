@@ -68,7 +68,8 @@ def first_prompt(task: Task, view: View, turns: tuple[Turn, ...], *system: str) 
     """Return the prompt of an attempt's first call. `system`: parts of the instructions; empty parts are skipped. The
     earlier turns of the task's conversation come after `turns`."""
     user = f"{task.input}\n\n{view.note}" if view.note else task.input
-    return Prompt("\n\n".join(filter(None, (*system, task.system))), user, view.pages, (*turns, *task.history))
+    head = "\n\n".join(filter(None, (*system, task.system)))
+    return Prompt(head, user, view.pages, (*turns, *task.history), fixed=view.fixed)
 
 
 CHOOSING = "The answer is one of these, in the same words and nothing else: {}"

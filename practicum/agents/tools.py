@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ from practicum.agents.limits import MAX_TURNS, TOOL_TIMEOUT, GuardTools
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
 from practicum.core.tool_texts import Tool
-from practicum.core.types import Instructions, Profile, Prompt, Step, Task, Trace, Turn
+from practicum.core.types import Instructions, Profile, Step, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.models.prompting import json_schema
 
@@ -141,7 +141,7 @@ class ToolsAgent:
             # A small model repeats a call despite AGAIN, so withhold the tool in the next turn.
             withheld = {name} if again and run.profile == "small" else set()
             user = _observed(observation, LAST if turn + 1 == self.max_turns else AGAIN if again else NEXT)
-            prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
+            prompt = replace(prompt, user=user, turns=(*prompt.turns, exchange), grows=True)
             steps += [action, Step("observation", observation)]
         data["state"] = await environment.state()
         return Trace(answer, steps=tuple(steps), error=error, data=data, **read_citations(used, view))

@@ -79,7 +79,7 @@ CODES: Mapping[str, str] = {
     "model.missing": "No model is set: set `model`.",
     "model.unknown": "No model has this name: use one of the forms in the message.",
     "model.invalid_name": "The model's name is not valid: write it in the form that the message shows.",
-    "model.no_key": "The API key of the model is not set: set the environment variable that the message names.",
+    "model.no_key": "The key or the address of the model is not set: set the environment variable in the message.",
     "model.unsafe_key": "The API key would be stored, sent unencrypted, or sent to another server: follow the message.",
     "model.key_refused": "The provider rejected the API key: check the key.",
     "model.no_credit": "The account at the provider has no credit left: add credit, or use another model.",

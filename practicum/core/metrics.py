@@ -160,6 +160,7 @@ _ALL = [
         ("cost.tokens", "tokens", "tokens", "input and output tokens so far"),
         ("cost.input_tokens", "tokens", "input tokens", "input tokens so far"),
         ("cost.cached_tokens", "tokens", "cached tokens", "input tokens that the provider had in its cache, so far"),
+        ("cost.cache_write_tokens", "tokens", "cache writes", "input tokens that were written to the cache so far"),
         ("cost.output_tokens", "tokens", "output tokens", "output tokens so far"),
         ("cost.usd", "USD", "cost", "US dollars so far, if all prices are known"),
     ),
@@ -198,6 +199,7 @@ _ALL = [
          "499 if the client disconnected before the end of the answer", "route status"),
         ("input_tokens", "tokens", "input tokens of interactions, if the model server reports them"),
         ("cached_tokens", "tokens", "input tokens of interactions that the model server had in its cache"),
+        ("cache_write_tokens", "tokens", "input tokens of interactions that the model server wrote to its cache"),
         ("output_tokens", "tokens", "output tokens of interactions, if the model server reports them"),
         ("interactions", "count", "requests that were answered and stored"),
         ("uncounted_interactions", "count", "requests of clients for titles and summaries, and requests for a "

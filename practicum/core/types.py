@@ -242,13 +242,15 @@ MOST_TOKENS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Cost of calls. `usd` is None if the price of any call is unknown."""
+    """Cost of calls. `input_tokens` include the tokens that were read from a prefix cache (`cached_tokens`) and written
+    to it (`cache_write_tokens`). `usd` is None if the price of any call is unknown."""
 
     calls: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     usd: float | None = 0.0
+    cache_write_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         usd = None if self.usd is None or other.usd is None else self.usd + other.usd
@@ -258,6 +260,7 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.output_tokens + other.output_tokens,
             usd,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
     @property
@@ -287,7 +290,8 @@ class Prompt:
 
     `parts` are the parts of `user`, if `user` has several parts. Each part is shortened separately if `user` is too
     long. `closing` is an instruction after the material in `user`, so that prompts that differ only in `closing` have a
-    common prefix.
+    common prefix. The first `fixed` pages begin other prompts of the role, too; None: all pages. If the prompt `grows`,
+    the next prompt of the conversation repeats its turns.
     """
 
     system: str
@@ -296,6 +300,8 @@ class Prompt:
     turns: tuple[Turn, ...] = ()
     parts: tuple[str, ...] = ()
     closing: str = ""
+    fixed: int | None = None
+    grows: bool = False
 
     @classmethod
     def from_parts(

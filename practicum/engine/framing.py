@@ -43,7 +43,9 @@ def framed_view(view: View, nonce: str) -> View:
     unchanged."""
     if view.instructing or len(pages := framed(view.pages, nonce)) == len(view.pages):
         return view
-    return replace(view, pages=pages, tokens=view.tokens + count_tokens(pages[0]) + count_tokens(pages[-1]))
+    # The last mark moves when a page is added, so it is not fixed.
+    fixed, more = view.fixed and view.fixed + 1, count_tokens(pages[0]) + count_tokens(pages[-1])
+    return replace(view, pages=pages, fixed=fixed, tokens=view.tokens + more)
 
 
 def text_view(view: View, nonce: str) -> View:
@@ -71,6 +73,7 @@ def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
         _with_closing(between(visible_to_model(prompt.user)), prompt),
         (before, *prompt.pages, after) if prompt.pages else (),
         tuple(Turn(between(turn.user), turn.assistant) for turn in prompt.turns),
+        fixed=1 + len(prompt.pages),
     )
 
 

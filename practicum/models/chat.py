@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.core.types import Usage
 from practicum.models.client import JSON, Reply
+from practicum.models.transport import reported_cost
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -109,9 +110,12 @@ def plain_reply(completion: Any) -> Reply | None:
         thoughts = thoughts or message.get("reasoning_content") or message.get("reasoning") or ""
         if finish not in ("stop", "length", "content_filter") or message.get("tool_calls"):
             return None
-        # Many servers do not report cached tokens.
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        counts = Usage(1, usage.get("prompt_tokens") or 0, cached, usage.get("completion_tokens") or 0)
+        # Many servers report neither cached tokens nor a cost.
+        details, cost = usage.get("prompt_tokens_details") or {}, usage.get("cost") or None
+        counts = Usage(
+            1, usage.get("prompt_tokens") or 0, details.get("cached_tokens") or 0, usage.get("completion_tokens") or 0,
+            cost, details.get("cache_write_tokens") or 0,
+        )  # fmt: skip
         refused = bool(message.get("refusal"))
     except (AttributeError, LookupError, TypeError):  # a server may send any JSON
         return None
@@ -143,7 +147,10 @@ def provided_reply(response: ModelResponse) -> Reply:
     refused = "refusal" in details or details.get("finish_reason") == "refusal"
     return Reply(
         calls[0] if calls else (response.text or ""),
-        Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens),
+        Usage(
+            1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens,
+            reported_cost({**details, "cost_details": details}) or None, counts.cache_write_tokens,
+        ),
         cut=response.finish_reason == "length", thoughts=thoughts, refused=refused,
         filtered=response.finish_reason == "content_filter" and not refused,
     )  # fmt: skip

@@ -7,11 +7,12 @@ the key for a server that is named by its address, and refuses to send any key o
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from practicum.core.errors import UsageError
 from practicum.core.files import others_may_read
@@ -23,6 +24,15 @@ KEYS_FILE_VARIABLE = "PRACTICUM_KEYS_FILE"
 ADDRESSES = ("http://", "https://")
 """Prefixes of a model name that begins with an address."""
 
+SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|password|credential|signature", re.IGNORECASE)
+"""Names of headers and of fields in a query whose values are secrets."""
+
+LITELLM_ADDRESSES = ("LITELLM_PROXY_API_BASE", "LITELLM_PROXY_URL")
+"""Environment variables with the address of a LiteLLM proxy: the name in LiteLLM's library, and in its command line."""
+
+_AZURE_DEPLOYMENT = "/openai/deployments/"
+"""Part of the path of a deployment in Azure OpenAI, which takes a key in the header `api-key`."""
+
 _FORM = '"HOST" = "env:NAME" or "HOST:PORT" = "KEY"'
 _PORTS = {"http": 80, "https": 443}
 
@@ -30,10 +40,11 @@ _PORTS = {"http": 80, "https": 443}
 def key_for(address: str, variable: str | None = None) -> str | None:
     """Return the key for the server at an address, or None if the server is called without a key.
 
-    The sources, in this order: the environment variable `variable`, the host's entry in the keys file, and
-    OPENAI_API_KEY for OpenAI's host or the host in OPENAI_BASE_URL. Raises UsageError if the variable is not set, the
-    keys file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a user name
-    or a password, which every run would store and show.
+    The sources, in this order: the environment variable `variable`, the host's entry in the keys file,
+    LITELLM_PROXY_API_KEY for the LiteLLM proxy in the environment, and OPENAI_API_KEY for OpenAI's host or the host in
+    OPENAI_BASE_URL. Raises UsageError if the variable is not set, the keys file cannot be used, a key would be sent
+    over plain HTTP to another machine, or the address holds a user name, a password or a key, which every run would
+    store and show.
     """
     to = urlsplit(address)
     if "@" in to.netloc:
@@ -42,10 +53,18 @@ def key_for(address: str, variable: str | None = None) -> str | None:
             f"the address of {to.netloc.rpartition('@')[2]} holds a user name or a password, which every run would "
             "store: remove the part before the @, and pass the key with `api_key_env`",
         )
+    if secret := next((name for name, _ in parse_qsl(to.query) if SECRET_NAME.search(name)), None):
+        raise UsageError(
+            "model.unsafe_key",
+            f"the address of {to.netloc} holds a secret in its query ({secret}), which every run would store: remove "
+            "it, and pass the key with `api_key_env`",
+        )
     if variable is not None:
         source, key = variable, _from_environment(variable, f"`api_key_env={variable}`")
     elif (configured := _configured(to)) is not None:
         source, key = f"{keys_file()}'s entry", configured
+    elif (proxy := litellm_address()) is not None and _origin(to) == _origin(urlsplit(proxy)):
+        source, key = "LITELLM_PROXY_API_KEY", os.environ.get("LITELLM_PROXY_API_KEY", "")
     elif (to.scheme == "https" and _is_openai(to)) or _origin(to) == _origin(_named_by_environment()):
         source, key = "OPENAI_API_KEY", os.environ.get("OPENAI_API_KEY", "")
     else:
@@ -53,6 +72,28 @@ def key_for(address: str, variable: str | None = None) -> str | None:
     if key:
         require_private(address, source)
     return key or None
+
+
+def key_headers(address: str, key: str) -> dict[str, str]:
+    """Return the header with the key for the server at an address. A deployment in Azure OpenAI takes a key in
+    `api-key`, and a token of Microsoft Entra ID, which is a JSON web token, as all other servers take keys."""
+    if _AZURE_DEPLOYMENT in urlsplit(address).path and not key.startswith("eyJ"):
+        return {"api-key": key}
+    return {"Authorization": f"Bearer {key}"}
+
+
+def litellm_address() -> str | None:
+    """Return the address of the LiteLLM proxy in the environment, or None if no variable names the proxy."""
+    address = next(filter(None, map(os.environ.get, LITELLM_ADDRESSES)), "").rstrip("/")
+    if not address:
+        return None
+    return address if urlsplit(address).path else f"{address}/v1"
+
+
+def without_query(address: str) -> tuple[str, str]:
+    """Split an address into the address without its query and without a slash at the end, and the query."""
+    base, _, query = address.partition("?")
+    return base.rstrip("/"), query
 
 
 def require_private(address: str, source: str) -> None:
@@ -87,14 +128,15 @@ def addresses(model: str) -> list[str]:
     return [address.strip() for address in model.partition("#")[0].split(",")]
 
 
-def location(address: str) -> tuple[str, str, int | None, str] | None:
-    """Return the scheme, host, port and path of a server's address, or None if the text is not such an address."""
+def location(address: str) -> tuple[str, str, int | None, str, str] | None:
+    """Return the scheme, host, port, path and query of a server's address, or None if the text is not such an
+    address."""
     try:
         to = urlsplit(address)
         scheme, host, port = _origin(to)
     except ValueError:
         return None
-    return (scheme, host, port, to.path.rstrip("/")) if host and address.startswith(ADDRESSES) else None
+    return (scheme, host, port, to.path.rstrip("/"), to.query) if host and address.startswith(ADDRESSES) else None
 
 
 def hosts(models: Iterable[str | None]) -> set[str]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import find
+from practicum.models.keys import SECRET_NAME
 
 RESERVED_FIELDS = (
     "model",
@@ -28,7 +29,6 @@ RESERVED_FIELDS = (
 """Body fields that practicum sets."""
 
 _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
-_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|password|credential", re.IGNORECASE)
 
 
 class ModelOptions(BaseModel):
@@ -55,7 +55,7 @@ class ModelOptions(BaseModel):
         for name, value in headers.items():
             if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or re.search(r"[^\t\x20-\x7e]", value):
                 raise ValueError(f"{name!r} is not a valid header: name and value must be printable ASCII")
-            if not _VARIABLE.search(value) and (_SECRET_NAME.search(name) or find(value, ("secrets",))):
+            if not _VARIABLE.search(value) and (SECRET_NAME.search(name) or find(value, ("secrets",))):
                 raise ValueError(
                     f"the header {name} looks like a secret, which the run would store: export it as an environment "
                     'variable, and write "env:NAME" instead'

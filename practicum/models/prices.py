@@ -117,6 +117,7 @@ def _listed(model: str, **where: Any) -> Pricing:
         counts = genai_prices.Usage(
             input_tokens=usage.input_tokens,
             cache_read_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
         )
         try:

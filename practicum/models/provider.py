@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Prompt, Usage
+from practicum.models.caching import takes_breakpoints, with_breakpoints
 from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
 from practicum.models.client import JSON, CallOptions, Reply, Wait, causes, once_per_schema
 from practicum.models.keys import without_keys
@@ -150,12 +151,16 @@ class ProviderClient:
             else:
                 self._reached = True
                 changed = (*reply.changed, *[Count.REPEATED_SAMPLES] * repeated)
-                return replace(reply, usage=replace(reply.usage, usd=self.price(reply.usage)), changed=changed)
+                usage = reply.usage
+                usage = replace(usage, usd=self.price(usage)) if usage.usd is None else usage
+                return replace(reply, usage=usage, changed=changed)
             await options.wait(wait)
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
         """Return the parameters of a call. Parameters that the server refused before are still included."""
-        settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
+        settings: dict[str, Any] = {"max_tokens": options.max_output_tokens}
+        if self.endpoint != "bedrock":  # boto3 has a timeout for all calls: AWS_READ_TIMEOUT
+            settings["timeout"] = options.timeout
         if options.temperature is not None:
             settings["temperature"] = options.temperature
         if options.seed is not None and self.supports_seed:
@@ -193,9 +198,13 @@ class ProviderClient:
             model = model.provided
         from pydantic_ai.models import ModelRequestParameters
 
-        plain = form in ("json_object", "text")
-        parameters = ModelRequestParameters() if schema is None or plain else self._parameters(schema)
-        return provided_reply(await model.request(_messages(request.prompt), settings, parameters))  # type: ignore[arg-type]
+        schema = None if form in ("json_object", "text") else schema
+        if caches := takes_breakpoints(self.endpoint, model.model_name, settings.get("extra_body", {})):
+            own_system = schema is None or form != "prompted"
+            settings = with_breakpoints(settings, request.prompt, self.endpoint, own_system)
+        parameters = ModelRequestParameters() if schema is None else self._parameters(schema)
+        messages = _messages(request.prompt, caches and request.prompt.grows)
+        return provided_reply(await model.request(messages, settings, parameters))  # type: ignore[arg-type]
 
     def _fields(self, form: Form, schema: JSON) -> JSON:
         """Return the fields of a request's body that ask for JSON."""
@@ -279,8 +288,15 @@ def _name_of(schema: JSON) -> str:
     return str(schema.get("title", "answer"))
 
 
-def _messages(prompt: Prompt) -> list[ModelMessage]:
-    from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+def _messages(prompt: Prompt, cache_turns: bool) -> list[ModelMessage]:
+    from pydantic_ai.messages import (
+        CachePoint,
+        ModelRequest,
+        ModelResponse,
+        SystemPromptPart,
+        TextPart,
+        UserPromptPart,
+    )
 
     messages: list[ModelMessage] = []
     head: list[Any] = [SystemPromptPart(prompt.head)] if prompt.head else []
@@ -290,7 +306,9 @@ def _messages(prompt: Prompt) -> list[ModelMessage]:
             ModelResponse(parts=[TextPart(turn.assistant)]),
         ]
         head = []
-    messages.append(ModelRequest(parts=[*head, UserPromptPart(prompt.user)]))
+    # A leading cache point is at the end of the turns.
+    user: Any = [CachePoint(), prompt.user] if cache_turns else prompt.user
+    messages.append(ModelRequest(parts=[*head, UserPromptPart(user)]))
     return messages
 
 

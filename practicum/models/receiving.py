@@ -78,14 +78,20 @@ def plausible_usage(usage: Usage, prompt_tokens: int, written: int, most: int) -
     """Replace missing and implausible counts of a usage by estimates. `prompt_tokens` and `written` are the estimates
     for the prompt and the output, `most` is the output limit (tokens)."""
     read, cached, output = usage.input_tokens, usage.cached_tokens, usage.output_tokens
+    written_to_cache = usage.cache_write_tokens
     if not _is_count(read) or read == 0 or _is_far(read, prompt_tokens, prompt_tokens):
         read = prompt_tokens
     if not _is_count(cached) or cached > read:
         cached = 0
+    if not _is_count(written_to_cache) or cached + written_to_cache > read:
+        written_to_cache = 0
     if not _is_count(output) or (output == 0 and written) or _is_far(output, written, max(written, most)):
         output = written
     calls = usage.calls if _is_count(usage.calls) and usage.calls else 1
-    return replace(usage, calls=calls, input_tokens=read, cached_tokens=cached, output_tokens=output)
+    return replace(
+        usage, calls=calls, input_tokens=read, cached_tokens=cached, output_tokens=output,
+        cache_write_tokens=written_to_cache,
+    )  # fmt: skip
 
 
 def _is_count(value: object) -> bool:

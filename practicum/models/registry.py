@@ -18,9 +18,11 @@ from practicum.core.requirements import require, unmet_requirements
 from practicum.models.client import Client
 from practicum.models.keys import (
     ADDRESSES,
+    LITELLM_ADDRESSES,
     addresses,
     key_for,
     keys_file,
+    litellm_address,
     location,
     require_private,
     require_private_provider,
@@ -138,6 +140,16 @@ class Models:
             if len(urls) > 1:
                 return self._spread(name, urls, model)
             return self._openai_compatible(name, urls[0], model, self._key(urls[0]))
+        if name.startswith("litellm:"):
+            # pydantic-ai would send the prompts of this provider to OpenAI.
+            if (address := litellm_address()) is None:
+                raise UsageError(
+                    "model.no_key",
+                    f"the address of the LiteLLM proxy of {name!r} is not set: export {LITELLM_ADDRESSES[0]}=..., or "
+                    "write the model as http://host:port/v1#NAME",
+                    variable=LITELLM_ADDRESSES[0],
+                )
+            return self._openai_compatible(name, address, name.removeprefix("litellm:"), self._key(address))
         return self._hosted(name)
 
     def _spread(self, name: str, urls: Sequence[str], model: str) -> Client:
@@ -264,17 +276,23 @@ class Models:
 
         try:
             inferred = infer(name)
-        except (UserError, ValueError) as error:
-            if str(error).startswith("Unknown"):
-                raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name) from error
-            raise UsageError(
-                "model.no_key", f"model {name!r} cannot be used: {_missing_setting(str(error))}"
-            ) from error
         except ImportError as error:
             if unmet_requirements():
                 raise
+            # The extra may have another name than the provider: `google` for `google-cloud`.
+            named = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
+            extra = named[1] if named else provider
             raise UsageError(
-                "extra.missing", f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'"
+                "extra.missing", f"model {name!r} needs: pip install 'pydantic-ai-slim[{extra}]'"
+            ) from error
+        except AttributeError:
+            raise
+        # Each provider's library raises another class of error for a missing setting.
+        except Exception as error:
+            if isinstance(error, UserError | ValueError) and str(error).startswith("Unknown"):
+                raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name) from error
+            raise UsageError(
+                "model.no_key", f"model {name!r} cannot be used: {_missing_setting(str(error))}"
             ) from error
         key = getattr(getattr(inferred, "client", None), "api_key", None)
         require_private_provider(inferred.base_url or "", key)
@@ -297,7 +315,9 @@ class Models:
 
 
 def _missing_setting(advice: str) -> str:
-    """Rephrase pydantic-ai's advice about a missing setting, usually a key."""
+    """Rephrase a library's advice about a missing setting, usually a key."""
+    advice = advice.replace("`region_name`", "AWS_DEFAULT_REGION")
+    advice = advice.replace("Your default credentials", "GOOGLE_APPLICATION_CREDENTIALS")
     if variable := re.search(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", advice):
         return f"the environment variable {variable[0]} is not set (export {variable[0]}=...)"
     return advice.partition(". ")[0]

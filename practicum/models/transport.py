@@ -10,13 +10,16 @@ completion.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 from practicum.core.certificates import require_certificates
 from practicum.core.errors import ProviderError
 from practicum.core.types import MOST_TOKENS
+from practicum.models.keys import key_headers, without_query
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, DefaultAioHttpClient
@@ -26,18 +29,25 @@ MAX_REPLY_MB = 16.0
 
 _COMPLETIONS = "/chat/completions"
 
+_NO_KEY = "none"
+"""Placeholder for a key, which the `openai` client requires. No request is sent with it."""
+
 
 class RefusedReply(ProviderError):
     """Error for a rejected reply. Retrying the call would not help."""
 
 
 def connect(address: str, key: str | None, max_reply_mb: float = MAX_REPLY_MB, retries: int = 0) -> AsyncOpenAI:
-    """Return a client for the server at an address. `retries` is the number of retries of a failed call."""
+    """Return a client for the server at an address. The query of the address, such as Azure's `api-version`, is sent
+    with each request. Without a key, no header for a key is sent. `retries` is the number of retries of a failed
+    call."""
     from openai import AsyncOpenAI
 
+    base, query = without_query(address)
     return AsyncOpenAI(
-        base_url=address.rstrip("/"), api_key=key or "none", http_client=http_client(address, max_reply_mb),
-        max_retries=retries,
+        base_url=base, api_key=_NO_KEY, http_client=http_client(address, max_reply_mb), max_retries=retries,
+        default_query=dict(parse_qsl(query, keep_blank_values=True)),
+        default_headers=key_headers(address, key) if key else {},
     )  # fmt: skip
 
 
@@ -78,6 +88,8 @@ def _bounded_client() -> Any:
         async def send(self, request: Any, **options: Any) -> Any:
             """Send a request and read the reply. Raises RefusedReply for a redirect, a compressed reply, or a reply
             above the maximum size."""
+            if request.headers.get("authorization") == f"Bearer {_NO_KEY}":
+                del request.headers["authorization"]
             response = await super().send(request, **{**options, "stream": True})
             try:
                 if response.is_redirect:
@@ -104,7 +116,8 @@ def _bounded_client() -> Any:
             status = response.status_code
             if status == 200 and request.url.path.endswith(_COMPLETIONS):
                 status = error_status(body)
-                body = plain_completion(body) if status == 200 else body
+                cost = response.headers.get(_LITELLM_COST)
+                body = plain_completion(body, cost) if status == 200 else body
             headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in _OF_THE_BODY]
             return type(response)(status, headers=headers, content=body, request=request)
 
@@ -141,9 +154,10 @@ def error_status(body: bytes) -> int:
     return 400 if "invalid" in kind else 502
 
 
-def plain_completion(body: bytes) -> bytes:
-    """Reduce a chat completion to the fields that are used. A body that is not a completion is returned unchanged; the
-    code that parses it reports the error. Raises RefusedReply for JSON that is nested too deeply.
+def plain_completion(body: bytes, cost: str | None = None) -> bytes:
+    """Reduce a chat completion to the fields that are used. `cost` (US dollars) comes from a header. A body that is not
+    a completion is returned unchanged; the code that parses it reports the error. Raises RefusedReply for JSON that is
+    nested too deeply.
     """
     try:
         reply = json.loads(body)
@@ -159,13 +173,14 @@ def plain_completion(body: bytes) -> bytes:
         return body
     finish, model, id_ = choices[0].get("finish_reason"), reply.get("model"), reply.get("id")
     fields = {name: message[name] for name in ("content", "refusal", "tool_calls") if message.get(name) is not None}
+    fields |= {name: message[name] for name in ("reasoning_content", "reasoning") if isinstance(message.get(name), str)}
     choice = {
         "index": 0, "message": {"role": "assistant", "content": None, **fields},
         "finish_reason": finish if finish in _FINISHES else "stop",
     }  # fmt: skip
     plain = {
         "id": id_ if isinstance(id_, str) else "", "object": "chat.completion", "created": 0,
-        "model": model if isinstance(model, str) else "", "choices": [choice], "usage": _plain_usage(reply),
+        "model": model if isinstance(model, str) else "", "choices": [choice], "usage": _plain_usage(reply, cost),
     }  # fmt: skip
     return json.dumps(plain).encode()
 
@@ -173,17 +188,49 @@ def plain_completion(body: bytes) -> bytes:
 _FINISHES = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
 
-def _plain_usage(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return the token counts of a reply; missing and invalid counts are 0."""
-    usage = reply.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    details = usage.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+_LITELLM_COST = "x-litellm-response-cost"
+"""Header of a LiteLLM proxy with the cost of a call (US dollars)."""
+
+
+def _plain_usage(reply: dict[str, Any], cost: str | None) -> dict[str, Any]:
+    """Return the token counts and the cost of a reply; missing and invalid numbers are 0. LiteLLM reports the tokens
+    that were written to a cache in Anthropic's field."""
+    usage = _mapping(reply.get("usage"))
+    details = _mapping(usage.get("prompt_tokens_details"))
+    created = details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
     read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     return {
         "prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": {
+            "cached_tokens": _count(details.get("cached_tokens")), "cache_write_tokens": _count(created)
+        },
+        "cost": reported_cost(usage) or _cost(cost),
     }  # fmt: skip
+
+
+def reported_cost(usage: Mapping[str, Any]) -> float:
+    """Return the cost (US dollars) in the usage of a reply of OpenRouter, or 0. For a user with a key of the upstream
+    provider, the cost is OpenRouter's fee plus the cost at the provider."""
+    details = _mapping(usage.get("cost_details"))
+    upstream = details.get("upstream_inference_cost") if usage.get("is_byok") is True else 0
+    return _cost(usage.get("cost")) + _cost(upstream)
+
+
+_MOST_USD = 1e4
+"""Largest plausible cost of a call (US dollars)."""
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _cost(value: Any) -> float:
+    """Return a plausible cost, or 0 for any other value."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return number if 0 < number <= _MOST_USD else 0.0
 
 
 def _count(value: Any) -> int:

@@ -159,7 +159,8 @@ class Request:
     def write(self, fixed: str, learned: Mapping[int, Insertion], model: str = "") -> bytes:
         """Return the body with learned context: the text `fixed`, which is the same for all requests, and `learned`,
         the insertions by the position of a user's message. `model` replaces the requested model, unless `model` is
-        empty."""
+        empty. A request of Anthropic's protocol without breakpoints of a prompt cache gets a breakpoint after `fixed`.
+        """
         fields = dict(self.fields)
         if model:
             fields["model"] = _raw(model)
@@ -170,11 +171,15 @@ class Request:
                 item = self._with_note(item, shown.note) if shown.note else item
             items.append(item)
         if fixed:
-            if self.kind == "chat":
-                items = _after_system(items, fixed)
-            else:
-                name = "system" if self.kind == "messages" else "instructions"
-                fields[name] = _joined(fields.get(name, NULL), fixed, "text")
+            match self.kind:
+                case "chat":
+                    items = _after_system(items, fixed)
+                case "responses":
+                    fields["instructions"] = _joined(fields.get("instructions", NULL), fixed, "text")
+                case "messages" if self._has_breakpoints:
+                    fields["system"] = _joined(fields.get("system", NULL), fixed, "text")
+                case "messages":
+                    fields["system"] = _with_breakpoint(fields.get("system", NULL), fixed)
         conversation = "input" if self.kind == "responses" else "messages"
         if self._whole:
             # Keep a text as a text, because a server may treat a list with one message differently.
@@ -184,6 +189,12 @@ class Request:
         else:
             fields[conversation] = Raw(b"[" + b",".join(map(bytes, items)) + b"]")
         return b"{" + b",".join(_encode(name) + b":" + bytes(value) for name, value in fields.items()) + b"}"
+
+    @property
+    def _has_breakpoints(self) -> bool:
+        """Whether the client sets breakpoints of a prompt cache. A request may have at most four breakpoints. The
+        characters of the name within a text do not match, because JSON puts a backslash before their quotation mark."""
+        return "cache_control" in self.fields or any(b'"cache_control"' in bytes(raw) for raw in self.fields.values())
 
     def _with_note(self, item: Raw, note: str) -> Raw:
         parts = msgspec.json.decode(item, type=dict[str, Raw])
@@ -428,6 +439,15 @@ def _joined(content: Raw, text: str, kind: str) -> Raw:
     return Raw(b"[" + b",".join(map(bytes, [*parts, _raw({"type": kind, "text": text})])) + b"]")
 
 
+def _with_breakpoint(content: Raw, text: str) -> Raw:
+    """Return Anthropic's system prompt with a text appended, as a list of parts with a breakpoint after the text."""
+    parts = msgspec.json.decode(content, type=list[Raw]) if _first(content) == b"[" else list[Raw]()
+    if _first(content) == b'"' and bytes(content) != b'""':
+        parts.append(Raw(b'{"type":"text","text":' + bytes(content) + b"}"))
+    parts.append(_raw({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}))
+    return Raw(b"[" + b",".join(map(bytes, parts)) + b"]")
+
+
 def _after_system(items: list[Raw], text: str) -> list[Raw]:
     """Return the messages with a text appended to the last leading system message. Add a system message if the
     first message has another role."""
@@ -460,6 +480,7 @@ class UpstreamAnswer:
     calls: list[tuple[str, str]] = field(default_factory=list)
     input_tokens: int = 0
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
     output_tokens: int = 0
     whole: bool = False
     unread: bool = False
@@ -839,6 +860,8 @@ def _add_usage(answer: UpstreamAnswer, usage: Any) -> None:
     answer.output_tokens = tokens("completion_tokens") or tokens("output_tokens") or answer.output_tokens
     cached = tokens("cached_tokens", details) or tokens("cache_read_input_tokens")
     answer.cached_tokens = cached or answer.cached_tokens
+    written = tokens("cache_write_tokens", details) or tokens("cache_creation_input_tokens")
+    answer.cache_write_tokens = written or answer.cache_write_tokens
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:

@@ -35,8 +35,8 @@ RECENT, RECENT_BYTES = 5_000, 64 * 2**20
 PAUSES = (2 * WINDOW, 0.1, 0.4)
 """Pauses (s) between lookups of an interaction that another node may be about to write."""
 
-TOKENS = ("input", "cached", "output")
-"""Kinds of tokens of an interaction. `cached` tokens are included in `input`."""
+TOKENS = ("input", "cached", "output", "cache_write")
+"""Kinds of tokens of an interaction. `cached` and `cache_write` tokens are included in `input`."""
 
 
 class Recorder:
@@ -77,7 +77,7 @@ class Recorder:
             "session_from": shown.session_from,
             "status": status, "seconds": round(seconds, 3),
             "model": model, "counted": self._upstream.counted(model, answer.model) if self._upstream else OTHER,
-            "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
+            "tokens": [getattr(answer, f"{kind}_tokens") for kind in TOKENS],
         }  # fmt: skip
         if (request is not None and request.material) or answer.material:
             data["material"] = True

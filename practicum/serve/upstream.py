@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 from multidict import CIMultiDict
@@ -18,7 +19,7 @@ from yarl import URL
 from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
-from practicum.models.keys import ADDRESSES, addresses, key_for
+from practicum.models.keys import ADDRESSES, addresses, key_for, key_headers, without_query
 from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
 from practicum.serve.request_checks import header_text
 from practicum.store.sums import LONGEST_NAME
@@ -28,7 +29,8 @@ CONNECT = 10.0
 
 _DROPPED = frozenset({
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
-    "proxy-authorization", "proxy-connection", "accept-encoding", "authorization", "x-api-key", "expect", "cookie",
+    "proxy-authorization", "proxy-connection", "accept-encoding", "authorization", "x-api-key", "api-key", "expect",
+    "cookie",
 })  # fmt: skip
 """Headers of a request that are not sent to the upstream, because they belong to the connection or contain a key."""
 
@@ -77,11 +79,13 @@ class Upstream:
     models: frozenset[str] = field(default=frozenset(), kw_only=True)
     _models: Models | None = None
     _base: str = ""
+    _query: str = ""
     _session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         """Open the HTTP session. Call this method in the event loop that uses the session."""
-        self._base = str(URL(self.address))
+        base, self._query = without_query(self.address)
+        self._base = str(URL(base))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
         self._session = aiohttp.ClientSession(
@@ -96,7 +100,7 @@ class Upstream:
         headers = CIMultiDict({"Accept-Encoding": "identity"})
         for raw, value in incoming:
             name = raw.decode("latin-1")
-            own = client_key and name in ("authorization", "x-api-key")
+            own = client_key and name in ("authorization", "x-api-key", "api-key")
             if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
                 headers.add(name, header_text(value))
         if headers.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
@@ -107,13 +111,15 @@ class Upstream:
                 headers["x-api-key"] = self.key
                 headers.setdefault("anthropic-version", "2023-06-01")
             else:
-                headers["authorization"] = f"Bearer {self.key}"
+                headers.update(key_headers(self.address, self.key))
         return headers
 
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
-        """Send a request. `path` is relative to the /v1 of the address, and is sent unchanged. Return aiohttp's
-        context manager for the response."""
+        """Send a request. `path` is relative to the /v1 of the address, and is sent unchanged, with the query of the
+        address appended. Return aiohttp's context manager for the response."""
         assert self._session is not None
+        if self._query:
+            path += f"{'&' if '?' in path else '?'}{self._query}"
         # aiohttp sends bytes in one write, and a file in pieces.
         data = BytesIO(body) if body and len(body) > WHOLE else body
         address = URL(f"{self._base}{path}", encoded=True)
@@ -220,7 +226,7 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
             "model.not_a_server", f"the upstream {name!r} has several addresses: put a load balancer in front of them"
         )
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
-        address = name.partition("#")[0].rstrip("/")
+        address = name.partition("#")[0]
         if address.startswith("https://"):
             require_certificates()
         return Upstream(address, key_for(address), timeout=timeout)
@@ -230,12 +236,11 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
         )
     models = Models(ClientSettings(log=logs, output_tokens=output_tokens or LOCAL_OUTPUT))
     client: Any = models.open(name)
-    address, small = str(client.model.base_url or "").rstrip("/"), is_local(name)
+    address, small, anthropic = _address(client), is_local(name), name.startswith("anthropic:")
     if not address:
         raise UsageError(
-            "model.not_a_server", f"{name!r} has no HTTP address to pass requests to: pass http://host:port/v1#NAME"
+            "model.not_a_server", f"{name!r} has no address with OpenAI's protocols: pass http://host:port/v1#NAME"
         )
-    anthropic = name.startswith("anthropic:")
     if anthropic and not address.endswith("/v1"):
         address += "/v1"
     model = client.model.model_name
@@ -244,3 +249,16 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
     return Upstream(
         address, client.key, model, name, anthropic, small, timeout, client if small else None, models
     )  # fmt: skip
+
+
+def _address(client: Any) -> str:
+    """Return the address of a model's server, or an empty text if the server has neither OpenAI's nor Anthropic's
+    protocol."""
+    from openai import AsyncAzureOpenAI, AsyncOpenAI
+
+    if client.endpoint.startswith(ADDRESSES):
+        return str(client.endpoint).rstrip("/")
+    sdk, address = getattr(client.model, "client", None), str(client.model.base_url or "").rstrip("/")
+    if isinstance(sdk, AsyncAzureOpenAI):
+        return f"{address}/deployments/{client.model.model_name}?{urlencode(sdk.default_query)}"
+    return address if isinstance(sdk, AsyncOpenAI) or client.endpoint == "anthropic" else ""

@@ -194,7 +194,7 @@ def shown_row(
     data = {
         "query": query, "question": query, "steps": [], "answer": "", "calls": [], "entries": [*retrieved],
         "corrections": [*corrections], "pin": id, "session_from": "opening", "status": 200, "seconds": 0.0, "model": "",
-        "counted": "other", "tokens": [0, 0, 0], "purpose": "context",
+        "counted": "other", "tokens": [0, 0, 0, 0], "purpose": "context",
     }  # fmt: skip
     row = {"id": id, "at": time.time(), "version": version, "user": user}
     return {**row, "data": json.dumps(data, ensure_ascii=False)}, data

@@ -257,7 +257,10 @@ class Journal:
         query = self._scope.select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
         calls = query.where(table.c.calls > 0)
         sums_by_role = self._rows(calls.where(self._last < ROW) if this_process else calls)
-        return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in sums_by_role}
+        return {
+            role: Usage(int(calls), int(read), int(cached), int(output), None if unpriced else usd, int(written))
+            for role, unpriced, calls, read, cached, output, usd, written in sums_by_role
+        }
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
         """Return the counts of results and of failures by role, at places that begin with `prefix`. Notes and calls in

@@ -25,8 +25,8 @@ FORGETTING, FORGOTTEN = "forgetting", "forgotten"
 """States of a run with removed content: `forgetting` while only the rows are removed, `forgotten` when the bytes of the
 rows are also removed from all files."""
 
-USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
-"""Columns of the journal that are fields of `Usage`."""
+USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd", "cache_write_tokens")
+"""Columns of the journal that are fields of `Usage`, in the order of the fields."""
 
 
 def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
@@ -76,7 +76,7 @@ journal = _table(
     *_required(NAME, "role", "digest"),
     *_required(Integer, "ok"),
     *_required(TEXT, "answer"),
-    *_required(Integer, "calls", "input_tokens", "cached_tokens", "output_tokens"),
+    *_required(Integer, "calls", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
     Column("usd", Float),
     *_required(Float, "seconds"),
     *_required(TEXT, "sources"),  # JSON list of the tasks, attempts and tags that the effect is about, for `forget`
@@ -260,6 +260,7 @@ hours = _table(
     Column("seconds", Float, nullable=False),  # total time from the requests to the end of their answers
     Column("input_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
+    Column("cache_write_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("scored", Integer, nullable=False),  # interactions that got their first score in this hour
     Column("total", Float, nullable=False),  # sum of the current scores of these interactions

@@ -11,7 +11,10 @@ from sqlalchemy import Connection
 from practicum.store.dialects import insert_adding
 from practicum.store.schema import hours
 
-SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "output_tokens", "scored", "total")
+SUMS = (
+    "requests", "failed", "seconds", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "scored",
+    "total",
+)  # fmt: skip
 """Columns of `hours` that are summed."""
 
 HOUR = 3_600.0
@@ -38,11 +41,11 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers that an interaction adds to `hours`. An interaction with a `purpose` is not a request of a
     user, so it adds only the numbers of its tokens."""
-    read, cached, written = data["tokens"]
+    read, cached, output, written = data["tokens"]
     counted = "purpose" not in data
     return {
         "at": row["at"], "version": row["version"], "model": data["counted"],
         "requests": int(counted), "failed": int(counted and data["status"] >= 400),
         "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
-        "cached_tokens": cached, "output_tokens": written,
+        "cached_tokens": cached, "cache_write_tokens": written, "output_tokens": output,
     }  # fmt: skip

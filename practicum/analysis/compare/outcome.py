@@ -185,7 +185,7 @@ def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) 
 def _stored(path: Path) -> dict[str, Any]:
     """Read the fields of an outcome that are stored in the run's database."""
     t = schema.journal.c
-    columns = (t.place, t.seconds, t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
+    columns = (t.place, t.seconds, *(t[name] for name in schema.USAGE))
     usage, work = defaultdict[str, Usage](Usage), defaultdict[str, float](float)
     with Store.read(path) as store:
         # Calls that were lost when the process was killed are not a cost of the method.

@@ -62,7 +62,7 @@ class JournalCall(NamedTuple):
 def read_calls(store: Store) -> list[JournalCall]:
     """Return all effects of a run, sorted by place. Raises ValueError for a damaged row."""
     t = schema.journal
-    usage = (t.c.calls, t.c.input_tokens, t.c.cached_tokens, t.c.output_tokens, t.c.usd)
+    usage = (t.c[name] for name in schema.USAGE)
     query = store.select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *usage).where(t.c.role != NOTE_ROLE)
     rows = store.rows(query.order_by(t.c.place))
     if invalid := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):

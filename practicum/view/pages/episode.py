@@ -71,9 +71,10 @@ async def _interaction(visit: Visit, id: str, failed: str, status: int) -> Respo
         corrections = [
             correction_row(each, state) for state, each in corrections_of(space.store, space.corrections, id)
         ]
-        read_in, cached, written = data["tokens"]
+        read_in, cached, output, written = data["tokens"]
         price = price_of(visit)(data["model"])
-        cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
+        usage = Usage(1, read_in, cached, output, cache_write_tokens=written)
+        cost = price(usage) if read_in or output else None
         live = data["version"] == space.live
         return shown, corrections, None if live and visit.acts else version_or_none(visit, data["version"]), cost
 

@@ -103,11 +103,10 @@ class StoredCalls:
     @property
     def _call_columns(self) -> tuple[Any, ...]:
         t = schema.journal.c
-        usage = (t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
-        return (t.place, t.role, t.ok, t.seconds, t.sources, *usage)
+        return (t.place, t.role, t.ok, t.seconds, t.sources, *(t[name] for name in schema.USAGE))
 
     def _call(self, row: Any) -> CallStory:
-        usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
+        usage = Usage(*(getattr(row, name) for name in schema.USAGE))
         # A user's agent, tools and scorers do not use a model of the run.
         used_model = row.calls or (not row.ok and row.role != "score" and self._asks_agent)
         model = self.run.config.roles.get(row.role, self.run.config.model or "") if used_model else ""

@@ -45,6 +45,7 @@ class Sums:
     seconds: float = 0.0
     input_tokens: int = 0
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
     output_tokens: int = 0
     scored: int = 0
     total: float = 0.0
@@ -55,9 +56,10 @@ class Sums:
         for name in SUMS:
             # PostgreSQL sums large integers as decimals.
             setattr(self, name, getattr(self, name) + type(getattr(self, name))(getattr(row, name) or 0))
-        tokens = [int(row.input_tokens or 0), int(row.cached_tokens or 0), int(row.output_tokens or 0)]
-        cost = price(Usage(0, *tokens))
-        unknown = cost is None and any(tokens)
+        names = ("input_tokens", "cached_tokens", "output_tokens", "cache_write_tokens")
+        tokens = {name: int(getattr(row, name) or 0) for name in names}
+        cost = price(Usage(**tokens))
+        unknown = cost is None and any(tokens.values())
         self.usd = None if unknown or self.usd is None else self.usd + (cost or 0.0)
 
     @property

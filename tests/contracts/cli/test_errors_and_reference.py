@@ -15,7 +15,7 @@ WRONG: dict[str, dict[str, str]] = {
     "models": {
         LEARN: "model.missing", f"{LEARN} --model gpt-9": "model.unknown",
         f"{LEARN} --model openai:gpt-4.1-mini": "model.no_key",
-        f"{LEARN} --model anthropic:claude-haiku-4-5": "extra.missing",
+        f"{LEARN} --model groq:llama-3.3-70b-versatile": "extra.missing",
         f"{LEARN} --model http://me:secret@localhost:1/v1#m": "model.unsafe_key",
         f"{LEARN} --model http://localhost:1/v1": "model.invalid_name",
         f"{LEARN} --model http://127.0.0.1:9/v1#x --price in=cheap": "price.invalid",
