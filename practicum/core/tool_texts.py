@@ -49,11 +49,19 @@ def tool_texts(context: Context) -> ToolTexts:
     """Return the descriptions in a context, as a model may see them."""
     texts: dict[tuple[str, str], str] = {}
     for entry in context.in_section(SECTION):
+        named = _NAMED.match(entry.text)
+        # An edit may remove the name from the text; an entry that a person or a curator adds has no data.
         tool, parameter = entry.data.get(TOOL), entry.data.get("parameter", "")
+        if tool is None and named is not None:
+            tool, parameter = named["tool"], named["parameter"] or ""
         if isinstance(tool, str) and isinstance(parameter, str):
-            name = re.escape(f"{tool}({parameter})" if parameter else tool)
-            texts[tool, parameter] = visible_to_model(re.sub(rf"^{name}\s*:\s*", "", entry.text))
+            same = named is not None and (named["tool"], named["parameter"] or "") == (tool, parameter)
+            texts[tool, parameter] = visible_to_model(entry.text[named.end() :] if named and same else entry.text)
     return texts
+
+
+_NAMED = re.compile(r"(?P<tool>[\w.-]+)(?:\((?P<parameter>[\w.-]+)\))?\s*:\s*")
+"""Name at the beginning of a description."""
 
 
 def stored_tools(context: Context) -> list[Tool]:
@@ -77,14 +85,33 @@ def read_tools(value: Any) -> list[Tool]:
     OpenAI or Anthropic. The list is empty if the value holds no tools."""
     value = value.get("result", value) if isinstance(value, Mapping) else value
     listed = value.get("tools") if isinstance(value, Mapping) else None
-    tools: list[Tool] = []
-    for item in listed if isinstance(listed, list) else ():
-        fields = item.get("function", item) if isinstance(item, Mapping) else {}
-        if isinstance(fields, Mapping) and isinstance(name := fields.get("name"), str) and name:
-            schemas = (fields.get(key) for key in ("inputSchema", "input_schema", "parameters"))
-            schema = next((schema for schema in schemas if isinstance(schema, Mapping)), {})
-            tools.append(Tool(name, str(fields.get("description") or ""), schema))
-    return tools
+    return [tool for tool, _, _ in map(_definition, listed if isinstance(listed, list) else ()) if tool is not None]
+
+
+def described(item: Any, texts: ToolTexts) -> Any:
+    """Return a tool of a request, as JSON in the format of OpenAI or Anthropic, with these descriptions. Everything
+    else in the JSON is unchanged."""
+    tool, fields, key = _definition(item)
+    if tool is None or not any(name == tool.name for name, _ in texts):
+        return item
+    changed = with_texts(tool, texts)
+    new = {"description": changed.description, key: changed.schema}
+    fields = {**fields, **{name: value for name, value in new.items() if value or name in fields}}
+    return {**item, "function": fields} if "function" in item else fields
+
+
+def _definition(item: Any) -> tuple[Tool | None, Mapping[str, Any], str]:
+    """Return the tool in a JSON value, the mapping with its fields, and the name of the field with the schema. The
+    tool is None if the value is not a definition of a tool."""
+    fields = item.get("function", item) if isinstance(item, Mapping) else None
+    if not isinstance(fields, Mapping) or not isinstance(name := fields.get("name"), str) or not name:
+        return None, {}, ""
+    key = next((key for key in _SCHEMAS if isinstance(fields.get(key), Mapping)), "parameters")
+    return Tool(name, str(fields.get("description") or ""), fields.get(key) or {}), fields, key
+
+
+_SCHEMAS = ("inputSchema", "input_schema", "parameters")
+"""Fields with the schema of a tool: in MCP, in Anthropic's and in OpenAI's protocol."""
 
 
 def _parameters(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

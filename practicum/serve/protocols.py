@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from io import StringIO
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ from msgspec import Raw, Struct
 from practicum.core.counts import Count
 from practicum.core.surrogates import without_unpaired
 from practicum.core.thoughts import SeparatedAnswer, silence, split_thoughts
+from practicum.core.tool_texts import ToolTexts, described
 from practicum.core.types import Turn
 
 Kind = Literal["chat", "responses", "messages"]
@@ -156,12 +158,16 @@ class Request:
     """Whether the conversation contains results of tools, or documents."""
     _whole: bool = field(default=False)  # the input is a text, not a list
 
-    def write(self, fixed: str, learned: Mapping[int, Insertion], model: str = "") -> bytes:
-        """Return the body with learned context: the text `fixed`, which is the same for all requests, and `learned`,
-        the insertions by the position of a user's message. `model` replaces the requested model, unless `model` is
-        empty. A request of Anthropic's protocol without breakpoints of a prompt cache gets a breakpoint after `fixed`.
-        """
+    def write(
+        self, fixed: str, learned: Mapping[int, Insertion], model: str = "", tools: ToolTexts = MappingProxyType({})
+    ) -> bytes:
+        """Return the body with learned context: the text `fixed`, which is the same for all requests; `learned`, the
+        insertions by the position of a user's message; and `tools`, descriptions of tools. `model` replaces the
+        requested model, unless `model` is empty. A request of Anthropic's protocol without breakpoints of a prompt
+        cache gets a breakpoint after `fixed`."""
         fields = dict(self.fields)
+        if tools and _first(fields.get("tools", NULL)) == b"[":
+            fields["tools"] = _raw([described(tool, tools) for tool in msgspec.json.decode(fields["tools"])])
         if model:
             fields["model"] = _raw(model)
         items = list[Raw]()

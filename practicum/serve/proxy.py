@@ -148,8 +148,8 @@ class Proxy:
             if shown is not None and call.grant is not None:
                 require_key_of(shown.space, call.grant)
             model = "" if request.model else self.upstream.model
-            if shown is not None and (shown.fixed or shown.learned or model):
-                body = request.write(shown.fixed, shown.learned, model)
+            if shown is not None and (shown.fixed or shown.learned or shown.tools or model):
+                body = request.write(shown.fixed, shown.learned, model, shown.tools)
             return request, shown, body
         except Unreadable as error:
             self.service.counts["unread_requests"] += 1

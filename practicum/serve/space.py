@@ -21,6 +21,7 @@ from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.keeping import Bounded, size_of
 from practicum.core.redact import Redactor
+from practicum.core.tool_texts import ToolTexts
 from practicum.core.views import View, exchanges
 from practicum.engine.framing import framed
 from practicum.serve.protocols import Insertion, Request
@@ -66,16 +67,18 @@ READ = 2.0
 
 @dataclass(frozen=True)
 class RequestView:
-    """View of a request. `fixed` follows the system message; `learned` maps positions of user messages to insertions.
-    `question` is the question of the last message. `entries` (with similarities) and `corrections` (numbers) were
-    looked up for this question. `rollout` is the number of the rollout that counts the score of the request (None: no
-    rollout counts the score), and `kind` the kind of the request in this rollout."""
+    """View of a request. `fixed` follows the system message; `learned` maps positions of user messages to insertions;
+    `tools` are descriptions of tools that replace those of the request. `question` is the question of the last message.
+    `entries` (with similarities) and `corrections` (numbers) were looked up for this question. `rollout` is the number
+    of the rollout that counts the score of the request (None: no rollout counts the score), and `kind` the kind of the
+    request in this rollout."""
 
     version: int
     session: str = ""
     session_from: str = ""
     """Source of the session's name (see `sessions`)."""
     fixed: str = ""
+    tools: ToolTexts = field(default_factory=dict)
     learned: dict[int, Insertion] = field(default_factory=dict)
     entries: tuple[tuple[str, float], ...] = ()
     corrections: tuple[int, ...] = ()
@@ -103,11 +106,12 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Point:
-    """View of a user's message, and the fixed text. Both were made for the request in which the message was the last
-    user message. `version` is the version of the context, and `changes` the change counter of the corrections, at that
-    time."""
+    """View of a user's message, the fixed text, and the descriptions of tools. All were made for the request in which
+    the message was the last user message. `version` is the version of the context, and `changes` the change counter of
+    the corrections, at that time."""
 
     fixed: str
+    tools: ToolTexts
     learned: Insertion
     entries: tuple[tuple[str, float], ...]
     corrections: tuple[int, ...]
@@ -337,8 +341,9 @@ class ServedSpace:
         if not request.points:
             view = await self.view("-", context)
             return RequestView(
-                version, session, fixed=self._fixed_text(view), space=self.id, redactor=self.reader.redactor
-            )
+                version, session, fixed=self._fixed_text(view), tools=view.tools, space=self.id,
+                redactor=self.reader.redactor,
+            )  # fmt: skip
         *earlier, (place, digest) = request.points
         learned = {spot: old.learned for spot, key in earlier if (old := self._still_valid(key, version, context))}
         point = self._points.get(digest)
@@ -350,7 +355,7 @@ class ServedSpace:
             changes, near = self.corrections.changes, await self.corrections.near(question)
             numbers = tuple(each.correction.number for each in near)
             shown, fixed = self._learned(view, near), self._fixed_text(view)
-            point = _Point(fixed, shown, view.retrieved, numbers, question, version, changes)
+            point = _Point(fixed, view.tools, shown, view.retrieved, numbers, question, version, changes)
             texts = (shown.note, question, *(text for turn in shown.turns for text in (turn.user, turn.assistant)))
             self._points.put(digest, point, size_of(texts))
         if point.learned.note or point.learned.turns:
@@ -359,7 +364,7 @@ class ServedSpace:
         rollout = self.rollout
         counted = rollout is not None and version in (rollout.version, rollout.base)
         return RequestView(
-            version, session, "", point.fixed, learned, point.entries, point.corrections, point.question,
+            version, session, "", point.fixed, point.tools, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
             rollout.kind_of(vector) if rollout is not None and counted else None, vector, self.id,
             self.reader.redactor,

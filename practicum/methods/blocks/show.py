@@ -95,9 +95,14 @@ async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: 
 
 
 async def full_view(context: Context, task: Task, run: Run) -> View:
-    """Return the whole context, which is the same for every task. Descriptions of tools go to the tools."""
+    """Return the whole context, which is the same for every task."""
+    return _without(context)
+
+
+def _without(context: Context, *sections: str) -> View:
+    """Return the context without these sections. Descriptions of tools go to the tools."""
     tools = tool_texts(context)
-    return replace(render_full(context, TOOLS), tools=tools) if tools else render_full(context)
+    return replace(render_full(context, *sections, TOOLS), tools=tools) if tools else render_full(context, *sections)
 
 
 async def annotated_view(context: Context, task: Task, run: Run) -> View:
@@ -154,7 +159,7 @@ def rest(*sections: str) -> ShowSeam:
     """Build a show seam for all entries outside these sections."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        return replace(render_full(context, *sections), ids=Outside(context, sections))
+        return replace(_without(context, *sections), ids=Outside(context, sections))
 
     return show
 
@@ -175,6 +180,7 @@ def joined(*shows: ShowSeam) -> ShowSeam:
             fixed=sum(view.fixed for view in fixed),
             retrieved=tuple(sorted((near for view in views for near in view.retrieved), key=lambda near: -near[1])),
             entries=lambda: [entry for view in views for entry in view.entries()],
+            tools={name: text for view in views for name, text in view.tools.items()},
         )
 
     return show

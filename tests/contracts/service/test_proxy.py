@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from service_kit import BODIES, CHAT, MESSAGES, QUESTION, RESPONSES, RIGHT, Client, Service, run_json, unique, until
@@ -260,3 +261,23 @@ def test_interactions_are_listed_the_newest_first_and_filtered_and_the_last_one_
     there = ("--space", space.space)
     assert run_json("space", "report", space.url, "--session", "s0", "--score", 1, *there)["interaction"] == asked[2]
     assert run_json("space", "report", space.url, "last", "--score", 1, *there)["interaction"] == asked[3]
+
+
+def test_learned_descriptions_replace_those_of_the_tools_of_a_request(space: Client) -> None:
+    space.add_entry("send: Send mail. Ask first.", "tool descriptions")
+    space.add_entry("send(to): One address.", "tool descriptions")
+
+    def tools(description: str, to: str) -> dict[str, list[Any]]:
+        """The tools of a request in each protocol: one that was learned, and others."""
+        schema = {"type": "object", "properties": {"to": {"type": "string", "description": to}, "cc": {"type": "null"}}}
+        send, other = {"name": "send", "description": description}, {"name": "read", "parameters": {}}
+        chat: list[Any] = [{"type": "function", "function": {**send, "strict": True, "parameters": schema}}]
+        chat.append({"type": "function", "function": other})
+        responses = [{"type": "function", **send, "parameters": schema}, {"type": "web_search"}, other]
+        cached = {"cache_control": {"type": "ephemeral"}}
+        return {CHAT: chat, RESPONSES: responses, MESSAGES: [{**send, "input_schema": schema, **cached}, {"name": "x"}]}
+
+    for path, offered in tools("Sends.", "to").items():
+        sent = space.ask(path=path, tools=offered).sent
+        assert json.loads(sent.body)["tools"] == tools("Send mail. Ask first.", "One address.")[path]
+        assert "One address." not in sent.prompt
