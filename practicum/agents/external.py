@@ -76,7 +76,12 @@ class CommandAgent:
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         request = {
             **{name: True for name in ("annotated", "noting") if getattr(view, name)},
-            "task": {"id": task.id, "input": task.text} | ({"messages": task.messages} if task.history else {}),
+            "task": {
+                "id": task.id,
+                "input": task.text,
+                **({"messages": task.messages} if task.history else {}),
+                **({"images": dict(task.images)} if task.images else {}),
+            },
             "context": context_text(view),
             "instructions": self.instructions,
             "place": run.place,

@@ -156,11 +156,15 @@ def with_values(value: T, values: Mapping[str, str]) -> T:
     return restored
 
 
+_IMAGE = re.compile(r"data:image/[\w.+-]+;base64,[\w+/=]+")
+"""Data URL of an image, whose characters are no text."""
+
+
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     """Return the value with `change` applied to each of its texts."""
     match value:
         case str():
-            return change(value)
+            return value if _IMAGE.fullmatch(value) else change(value)
         case bool():
             return value
         case int():

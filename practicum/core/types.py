@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from practicum.core.images import Images
 from practicum.core.trust import Trust, markers
 
 Rating = Literal["helpful", "harmful", "neutral"]
@@ -22,7 +23,7 @@ class Task:
     was made before this run, for learning from stored traces. `trust` is the trust level of the task.
 
     If the task is a conversation, `input` is the last message of the user, `history` has the earlier turns, and
-    `system` is the system message.
+    `system` is the system message. `images` are the images whose marks are in these texts.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Task:
     system: str = ""
     history: tuple[Turn, ...] = ()
     trust: Trust = "own"
+    images: Images = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -291,7 +293,7 @@ class Prompt:
     `parts` are the parts of `user`, if `user` has several parts. Each part is shortened separately if `user` is too
     long. `closing` is an instruction after the material in `user`, so that prompts that differ only in `closing` have a
     common prefix. The first `fixed` pages begin other prompts of the role, too; None: all pages. If the prompt `grows`,
-    the next prompt of the conversation repeats its turns.
+    the next prompt of the conversation repeats its turns. `images` are those whose marks are in `user` and `turns`.
     """
 
     system: str
@@ -302,6 +304,7 @@ class Prompt:
     closing: str = ""
     fixed: int | None = None
     grows: bool = False
+    images: Images = field(default_factory=dict)
 
     @classmethod
     def from_parts(

@@ -47,6 +47,7 @@ class Attempts(Calls):
         """Make one attempt at a task. If the agent fails, the trace carries the failure as `error`. Raises
         BrokenAgentError if the agent failed in all of the run's first attempts (see `engine.proof`). With `must_fit`,
         raises WindowError if the prompt is larger than the model's window."""
+        self._state.images.update(task.images)
         proof, broken, before = self._state.proof, False, self.chain.calls
         # A user's agent, which calls its model without the run, takes the view as one text.
         view = (framed_view if self._state.agent.max_turns else text_view)(view, self._state.nonce)

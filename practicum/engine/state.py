@@ -148,7 +148,8 @@ class RunState:
     `token_ratio` maps each model to the largest ratio so far of counted to estimated prompt tokens, at least
     `TOKEN_RATIO`. `output_ratio` maps each model to the largest ratio so far of written tokens to the output limit, at
     least 1. `keep_evaluated` is called with the new attempts of each evaluation, to store them. `complete` adds to a
-    view the texts that the agent sees in addition to the context, such as corrections.
+    view the texts that the agent sees in addition to the context, such as corrections. `images` are the images of the
+    tasks so far.
     """
 
     journal: Journal
@@ -192,6 +193,7 @@ class RunState:
     retriever: Retriever = field(init=False)
     proof: Proof = field(init=False)
     flight: Flight = field(default_factory=Flight)
+    images: dict[str, str] = field(default_factory=dict)
     slots: Slots = field(default_factory=dict)
     retriever_override: InitVar[Retriever | None] = None
 

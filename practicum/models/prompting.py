@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from practicum.core.bounded import Output, short_form, strict_schema
 from practicum.core.errors import WindowError
+from practicum.core.images import IMAGE_TOKENS
 from practicum.core.types import Profile, Prompt, Turn
 from practicum.core.views import count_tokens, truncate
 from practicum.core.words import fault
@@ -34,7 +35,7 @@ def prompt_tokens(prompt: Prompt) -> int:
     """Estimate the tokens of a prompt, message formatting included."""
     turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + TOKENS_PER_TURN for t in prompt.turns)
     texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user, prompt.closing)))
-    return texts + turns + TOKENS_PER_PROMPT
+    return texts + turns + len(prompt.images) * IMAGE_TOKENS + TOKENS_PER_PROMPT
 
 
 def check_fits_window(client: Client, role: str, tokens: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError
+from practicum.core.images import split_text
 from practicum.core.types import Prompt, Usage
 from practicum.models.caching import takes_breakpoints, with_breakpoints
 from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
@@ -290,7 +291,9 @@ def _name_of(schema: JSON) -> str:
 
 def _messages(prompt: Prompt, cache_turns: bool) -> list[ModelMessage]:
     from pydantic_ai.messages import (
+        BinaryContent,
         CachePoint,
+        ImageUrl,
         ModelRequest,
         ModelResponse,
         SystemPromptPart,
@@ -298,25 +301,43 @@ def _messages(prompt: Prompt, cache_turns: bool) -> list[ModelMessage]:
         UserPromptPart,
     )
 
+    def content(text: str) -> Any:
+        """Return the text, or a list of texts and images if the text has images."""
+        parts: list[Any] = []
+        for piece, address in split_text(text, prompt.images):
+            image: Any = BinaryContent.from_data_uri if address.startswith("data:") else ImageUrl
+            parts += [piece, image(address)] if address else [piece]
+        return text if parts == [text] else parts
+
     messages: list[ModelMessage] = []
     head: list[Any] = [SystemPromptPart(prompt.head)] if prompt.head else []
     for turn in prompt.turns:
         messages += [
-            ModelRequest(parts=[*head, UserPromptPart(turn.user)]),
+            ModelRequest(parts=[*head, UserPromptPart(content(turn.user))]),
             ModelResponse(parts=[TextPart(turn.assistant)]),
         ]
         head = []
     # A leading cache point is at the end of the turns.
-    user: Any = [CachePoint(), prompt.user] if cache_turns else prompt.user
+    user = content(prompt.user)
+    if cache_turns:
+        user = [CachePoint(), *([user] if isinstance(user, str) else user)]
     messages.append(ModelRequest(parts=[*head, UserPromptPart(user)]))
     return messages
 
 
 def _openai_messages(prompt: Prompt) -> list[JSON]:
-    messages = [{"role": "system", "content": prompt.head}] if prompt.head else []
+    def content(text: str) -> Any:
+        """Return the text, or a list of parts if the text has images."""
+        parts: list[JSON] = []
+        for piece, address in split_text(text, prompt.images):
+            parts.append({"type": "text", "text": piece})
+            parts += [{"type": "image_url", "image_url": {"url": address}}] if address else []
+        return parts if len(parts) > 1 else text
+
+    messages: list[JSON] = [{"role": "system", "content": prompt.head}] if prompt.head else []
     for turn in prompt.turns:
-        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.assistant}]
-    return [*messages, {"role": "user", "content": prompt.user}]
+        messages += [{"role": "user", "content": content(turn.user)}, {"role": "assistant", "content": turn.assistant}]
+    return [*messages, {"role": "user", "content": content(prompt.user)}]
 
 
 def _pause(error: BaseException, tries: int) -> float:

@@ -407,16 +407,15 @@ class Learner(threading.Thread):
         o, i, store = schema.outcomes, schema.interactions, space.store
         both = store.select(o.c.id, o.c.data, i.c.data.label("asked")).where(i.c.id == o.c.id, o.c.state == HELD)
         rows = store.rows(both.order_by(i.c.number.desc()).limit(GATE_TASKS))
-        targets = [
-            (row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows
-        ]
+        tasks = []
         # The journal keys calls by task id: with the digest, a changed question is asked again, and an unchanged
         # question is not.
-        return [
-            Task(f"{id}.{digest(question, target)[:8]}", question, target)
-            for id, question, target in targets
-            if question
-        ]
+        for row in rows:
+            request, target = json.loads(row.asked), json.loads(row.data)["own"]["target"]
+            question = space.question(request)
+            id = f"{row.id}.{digest(question, target)[:8]}"
+            tasks += [Task(id, question, target, images=request.get("images", {}))] if question else []
+        return tasks
 
     async def _replay(self, space: ServedSpace, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
         """Compare `version` with `base` by the paired test of the replay gate, on held-out requests (`tasks`)."""

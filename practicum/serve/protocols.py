@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from practicum.core.counts import Count
+from practicum.core.images import Images, address_in, mark, marked
 from practicum.core.surrogates import without_unpaired
 from practicum.core.thoughts import SeparatedAnswer, silence, split_thoughts
 from practicum.core.tool_texts import ToolTexts, described
@@ -197,6 +198,16 @@ class Request:
         return b"{" + b",".join(_encode(name) + b":" + bytes(value) for name, value in fields.items()) + b"}"
 
     @property
+    def images(self) -> Images:
+        """Images of the user's last message."""
+        content = b"" if not self.points or self._whole else self._content(self.points[-1][0])
+        parts = msgspec.json.decode(content) if content[:1] == b"[" and b"image" in content else []
+        return marked(filter(None, map(address_in, parts)))
+
+    def _content(self, place: int) -> bytes:
+        return bytes(msgspec.json.decode(self.items[place], type=_Item).content)
+
+    @property
     def _has_breakpoints(self) -> bool:
         """Whether the client sets breakpoints of a prompt cache. A request may have at most four breakpoints. The
         characters of the name within a text do not match, because JSON puts a backslash before their quotation mark."""
@@ -345,7 +356,12 @@ def _text(content: Raw) -> str:
     if _first(content) != b"[":
         return ""
     parts = msgspec.json.decode(content, type=list[_Part])
-    return "\n".join(part.text for part in parts if part.type in ("text", "input_text", "output_text") and part.text)
+    texts = [part.text if part.type in ("text", "input_text", "output_text") else "" for part in parts]
+    if b"image" in bytes(content):
+        # Two questions with the same words about two images are two questions.
+        images = map(address_in, msgspec.json.decode(content))
+        texts = [mark(image) if image else text for text, image in zip(texts, images, strict=True)]
+    return "\n".join(filter(None, texts))
 
 
 def _last_steps(kind: Kind, items: Sequence[_Item]) -> tuple[tuple[str, str], ...]:

@@ -35,6 +35,10 @@ RECENT, RECENT_BYTES = 5_000, 64 * 2**20
 PAUSES = (2 * WINDOW, 0.1, 0.4)
 """Pauses (s) between lookups of an interaction that another node may be about to write."""
 
+MOST_IMAGES = 2**20
+"""Largest size of the images of an interaction (characters of their addresses). Larger images are not stored, so that
+learning has only their marks."""
+
 TOKENS = ("input", "cached", "output", "cache_write")
 """Kinds of tokens of an interaction. `cached` and `cache_write` tokens are included in `input`."""
 
@@ -81,6 +85,10 @@ class Recorder:
         }  # fmt: skip
         if (request is not None and request.material) or answer.material:
             data["material"] = True
+        # Redaction cannot find sensitive data in an image.
+        images = request.images if request is not None and shown.redactor is None else {}
+        if images and sum(map(len, images.values())) <= MOST_IMAGES:
+            data["images"] = dict(images)
         if screened:
             data["screened"] = True
         if answer.thoughts:

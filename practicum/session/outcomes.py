@@ -511,7 +511,8 @@ def _as_task(
         trace, score = Trace(str(target)), Score(1.0, True)
     shown = {id: similarity for _, asked in requests for id, similarity in asked["entries"]}
     recorded = Recorded(trace, score, own=True, retrieved=tuple(shown.items()))
-    return Task(id, question(first), target, {"own_id": own_id}, recorded=recorded)
+    images = {mark: address for _, asked in requests for mark, address in asked.get("images", {}).items()}
+    return Task(id, question(first), target, {"own_id": own_id}, recorded=recorded, images=images)
 
 
 def _score(data: Mapping[str, Any], value: float) -> Score:

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.images import data_url, is_image, marked
 from practicum.core.trust import LEVELS, Trust, least
 from practicum.core.types import Task
 from practicum.tasks.formats import formats_of
@@ -247,14 +248,18 @@ def _parse_task(
             place=place,
             field=keys[name],
         ) from None
+    text = values.input if isinstance(values.input, str) else ", ".join(values.input)
+    images = _images(record, Path(path), where)
     right = str(values.target).lower() if isinstance(values.target, bool) else values.target
     task = Task(
         id=place.replace(" ", "-") if values.id is None else str(values.id),
-        input=values.input if isinstance(values.input, str) else ", ".join(values.input),
+        input="\n".join([text, *(mark for mark in images if mark not in text)]),
         target=None if right is None else str(right),
-        meta={key: value for key, value in record.items() if key not in keys.values()} | (values.meta or {}),
+        meta={key: value for key, value in record.items() if key not in {*keys.values(), *(_IMAGES if images else ())}}
+        | (values.meta or {}),
         system=talk.system if talk and talk.input else "",
         history=talk.history if talk else (),
+        images=images | dict(talk.images if talk else {}),
         trust=least(trust, values.trust or "own"),
     )
     if not task.input.strip():
@@ -285,3 +290,38 @@ def _parse_task(
             field="tags",
         )
     return task
+
+
+_IMAGES = ("image", "images")
+
+
+def _images(record: Mapping[str, Any], path: Path, where: str) -> dict[str, str]:
+    """Return the images in the fields `image` and `images` of a record: addresses, files in the folder of the task
+    file, and objects with `src`, `url` or `bytes`, as data sets have them. Other values are no images. Raises
+    TaskFileError for a file that does not exist, is outside the folder, or is not an image."""
+    addresses: list[str] = []
+    for value in (record.get(name) for name in _IMAGES):
+        values = [*value.values()] if isinstance(value, Mapping) and all(map(is_image, value.values())) else value
+        for one in values if isinstance(values, list) else [values]:
+            if isinstance(one, Mapping):
+                held = one.get("bytes")
+                one = data_url(held) if isinstance(held, bytes) else one.get("src") or one.get("url")
+            if isinstance(one, str) and PurePath(one).suffix.lower() in _SUFFIXES and not is_image(one):
+                one = _image_file(path.parent, one, where)
+            if is_image(one):
+                addresses.append(str(one))
+    return dict(marked(addresses))
+
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+def _image_file(folder: Path, name: str, where: str) -> str:
+    """Return a file in the folder of a task file as an address. A file outside the folder is refused, because a
+    stranger's task file could name a private one."""
+    file = (folder / name).resolve()
+    read = data_url(file.read_bytes()) if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    if read is None:
+        problem = "is no PNG, JPEG, GIF or WebP file in the folder of the task file"
+        raise TaskFileError("tasks.invalid_field", f"{where}: the image {name!r} {problem}", field="images")
+    return read

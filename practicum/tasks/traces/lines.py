@@ -41,5 +41,5 @@ def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
         return
     # Keep only the trace and the score of the attempt: the entry ids in the attempt belong to another run.
     if talk is not None:
-        task = replace(task, system=talk.system, history=talk.history)
+        task = replace(task, system=talk.system, history=talk.history, images={**task.images, **talk.images})
     yield replace(task, recorded=Recorded(attempt.trace, score))

@@ -1,8 +1,8 @@
 """Conversion of stored messages to items.
 
 The messages of OpenAI (chat completions and Responses), Anthropic, Bedrock, Gemini and the Vercel AI SDK, and the
-message parts of OpenTelemetry are supported. A part that is not text becomes its medium in brackets: [image], [audio],
-[video] or [file].
+message parts of OpenTelemetry are supported. An image becomes its mark (see `core.images`). Another part that is not
+text becomes its medium in brackets: [audio], [video] or [file], or [image] for an image without an address.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
+from practicum.core.images import Images, address_in, mark, marked
 from practicum.core.types import Step, Turn
 from practicum.tasks.traces.fields import Warn, decoded, objects_in, text_at, value_at
 from practicum.tasks.traces.trace import Item
@@ -111,7 +112,9 @@ def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Ite
         if item_kind == "action":
             yield from neighbours
         else:
-            yield Item(item_kind, "\n".join(item.text for item in neighbours), item_call)
+            joined = [*neighbours]
+            images = tuple(address for item in joined for address in item.images)
+            yield Item(item_kind, "\n".join(item.text for item in joined), item_call, images)
 
 
 def action_item(name: Any, arguments: Any, call: str = "") -> Item:
@@ -178,6 +181,8 @@ def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[I
         yield _result_item(part, warn)
     elif name.endswith(_CALL_ENDS) or "toolCallId" in part or name == "tool-invocation":
         yield from _call_items(part, warn)
+    elif address := address_in(part):
+        yield Item(kind, mark(address), images=(address,))
     elif medium := _medium(part, name):
         warn(f"a part that is not text is shown as [{medium}]")
         yield Item(kind, f"[{medium}]")
@@ -211,7 +216,9 @@ def _items_of_untyped(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterato
             | {"inline_data": Mapping() as media}
             | {"fileData": Mapping() as media}
         ):
-            yield Item(kind, f"[{_medium(media, 'image' if 'image' in part else 'file')}]")
+            address = address_in(part)
+            text = mark(address) if address else f"[{_medium(media, 'image' if 'image' in part else 'file')}]"
+            yield Item(kind, text, images=(address,) if address else ())
         case _:
             yield Item(kind, as_json(part))
 
@@ -252,12 +259,14 @@ def _result_item(part: Mapping[str, Any], warn: Warn) -> Item:
 
 class Conversation(NamedTuple):
     """Messages up to the user's last message (`input`), and the agent's `answer` to it, which is empty if the last
-    message is the user's. `system` is the system message, and `history` has the earlier turns."""
+    message is the user's. `system` is the system message, `history` has the earlier turns, and `images` are the images
+    of the user's messages."""
 
     system: str
     history: tuple[Turn, ...]
     input: str
     answer: str
+    images: Images
 
 
 def conversation(items: Iterable[Item]) -> Conversation:
@@ -265,7 +274,9 @@ def conversation(items: Iterable[Item]) -> Conversation:
     system: list[str] = []
     turns: list[tuple[list[str], list[str]]] = []
     """Messages of the user, and of the agent after them."""
-    for kind, text in ((item.kind, item.text.strip()) for item in items if item.text.strip()):
+    items = [item for item in items if item.text.strip()]
+    images = marked(address for item in items if item.kind == "user" for address in item.images)
+    for kind, text in ((item.kind, item.text.strip()) for item in items):
         if kind == "system":
             system.append(text)
         elif kind == "user":
@@ -278,7 +289,7 @@ def conversation(items: Iterable[Item]) -> Conversation:
             turns[-1][1].append(text if kind == "message" else Step(kind, text).line)
     last = turns.pop() if turns else ([], [])
     history = tuple(Turn("\n\n".join(user), "\n".join(agent)) for user, agent in turns)
-    return Conversation("\n\n".join(system), history, "\n\n".join(last[0]), "\n".join(last[1]))
+    return Conversation("\n\n".join(system), history, "\n\n".join(last[0]), "\n".join(last[1]), images)
 
 
 def is_conversation(value: Any) -> bool:

@@ -54,7 +54,8 @@ class Session:
             if len(item.text) > MOST_ITEM:
                 self.place.warn(f"the middle of a text of more than {MOST_ITEM:,} characters is left out")
                 item = item._replace(text=truncate(item.text, MOST_ITEM))
-            self.items.append(item)
+            # A session may have hundreds of megabytes of images.
+            self.items.append(item._replace(images=()) if item.images else item)
 
     def tasks(self) -> Iterator[Task]:
         """Yield one task per request."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, BinaryIO, NamedTuple
 
+from practicum.core.images import marked
 from practicum.core.thoughts import split_thoughts
 from practicum.core.types import Feedback, Recorded, Score, Step, Task, Trace, Turn
 
@@ -37,11 +38,13 @@ _AGENT_KINDS = ("thought", "message", "action")
 class Item(NamedTuple):
     """One item of a trace. `kind` is "system", "user", "thought", "message" (by the agent), "action", "observation", in
     a session also "interruption" and "error", or, for a message of an unknown role, the name of that role. `call` is
-    the id that a tool call shares with the result of the call; empty for other items, and for calls without an id."""
+    the id that a tool call shares with the result of the call; empty for other items, and for calls without an id.
+    `images` are the addresses of the images whose marks are in the text."""
 
     kind: str
     text: str
     call: str = ""
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,8 @@ class RecordPlace:
         id = id if id and id.strip() else f"{self.source.name}{self.tag}"
         line = {} if self.line is None else {"line": self.line}
         meta = nonempty_values({**meta, "system": system}) | line
-        yield Task(id, asked, None, meta, Recorded(trace, score, outcome=outcome), history=history)
+        images = marked(address for item in items if item.kind == "user" for address in item.images)
+        yield Task(id, asked, None, meta, Recorded(trace, score, outcome=outcome), history=history, images=images)
 
 
 def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from service_kit import (
 )
 from service_model import UNKNOWN, Model
 
+import practicum
+
 UUID = "0199e0a2-7c1d-7f00-8a8b-1b2c3d4e5f60"
 
 SCORES: dict[str, tuple[dict[str, Any], float | None]] = {
@@ -231,3 +233,30 @@ def test_a_note_is_shown_for_its_topic_and_the_same_note_replaces_itself(space: 
     assert "short sentences" in elsewhere
     space.post("/v1/remove", id=note["id"])
     assert "never refunded" not in space.shown()
+
+
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+def test_an_image_of_a_request_is_an_image_of_its_task(path: str, space: Client, folder: Path) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    image: dict[str, Any] = {
+        CHAT: {"type": "image_url", "image_url": {"url": PICTURE}},
+        RESPONSES: {"type": "input_image", "image_url": PICTURE}, MESSAGES: {"type": "image", "source": source},
+    }[path]  # fmt: skip
+    words = {"type": "input_text" if path == RESPONSES else "text", "text": "Which colour?"}
+    body = {**BODIES[path], "input" if path == RESPONSES else "messages": [{"role": "user", "content": [words, image]}]}
+    reply = space.send("POST", path, body)
+    assert reply.sent.json == {**body, "model": "sim"}
+    space.report(reply, score=0.0)
+
+    def tasks() -> list[Any]:
+        try:
+            return practicum.load_outcomes(folder)
+        except practicum.PracticumError:
+            return []
+
+    (task,) = until(tasks, "the outcome is written")
+    assert (task.input.splitlines()[0], [*task.images.values()]) == ("Which colour?", [PICTURE])
+    assert task.input.splitlines()[1] in task.images
