@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.counts import Count
-from practicum.core.types import Profile, Prompt, Task, Trace
+from practicum.core.errors import AgentError
+from practicum.core.types import Profile, Prompt, Task, Trace, Usage
 from practicum.core.views import View
+from practicum.core.words import fault
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -87,3 +89,15 @@ class Agent(Protocol):
     def identity(self) -> str: ...
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace: ...
+
+
+_USAGE = TypeAdapter(Usage)
+
+
+def reported_usage(trace: Trace) -> Usage:
+    """Return the usage of the model calls that an agent made without the run, which the agent reports as
+    `trace.data["usage"]`. Raise AgentError if the report is not a usage."""
+    try:
+        return _USAGE.validate_python(trace.data.get("usage", {}))
+    except ValidationError as error:
+        raise AgentError("agent.invalid_answer", f"`usage` of the agent's trace: {fault(error)}") from error

@@ -5,14 +5,11 @@ Neither the program nor the function gets the target or the `meta` of a task.
 
 from __future__ import annotations
 
-import asyncio
 import codecs
-import contextlib
 import inspect
 import json
 import shlex
 import shutil
-from asyncio.subprocess import PIPE
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,14 +21,9 @@ from practicum.agents.annotations import read_annotations, read_citations
 from practicum.agents.base import AgentRun
 from practicum.core.calls import call_apart
 from practicum.core.errors import AgentError, PracticumError, UsageError
-from practicum.core.subprocesses import HELD, ends_with_us
+from practicum.core.subprocesses import run_program
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
-from practicum.tasks.sandbox.processes import close_pipes, kill_group
-
-PIPES_CLOSE = 2.0
-"""Time (s) to wait for the pipes of a killed program to close. A child process that left the program's process group
-may keep the pipes open."""
 
 
 @dataclass
@@ -107,43 +99,22 @@ class CommandAgent:
         """Run the program with a line on standard input, and return its standard output. Raise AgentError if the
         program fails or times out."""
         try:
-            # Start a new session, so that Ctrl-C on the terminal does not reach the program, which may then finish the
-            # attempt.
-            process = await asyncio.create_subprocess_exec(
-                *HELD, *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
-            )
+            finished = await run_program(self.words, line, self.timeout)
         except OSError as error:
             raise UsageError(
                 "agent.cannot_start", f"cannot start the agent {self.words[0]!r}: {error.strerror}"
             ) from error
-        completed = False
-        try:
-            with ends_with_us(process.pid):
-                begin = b"\n" if HELD else b""
-                out, err = await asyncio.wait_for(process.communicate(begin + line), self.timeout)
-            completed = True
-        except TimeoutError as error:
-            if process.returncode is None:
-                raise AgentError(
-                    "agent.timeout", f"{self.words[0]} did not answer within {self.timeout:g} s"
-                ) from error
+        if finished.timed_out and finished.code is None:
+            raise AgentError("agent.timeout", f"{self.words[0]} did not answer within {self.timeout:g} s")
+        if finished.timed_out:
             raise AgentError(
                 "agent.timeout",
                 f"{self.words[0]} ended, but a process that the program started still held the program's output after "
                 f"{self.timeout:g} s: make the program wait for that process, or redirect the output of that process",
-            ) from error
-        finally:
-            if not completed:
-                kill_group(process.pid)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.communicate(), PIPES_CLOSE)
-                close_pipes(process)
-        if process.returncode:
-            tail = err.decode(errors="replace").strip().splitlines()[-1:] or ["nothing on standard error"]
-            raise AgentError(
-                "agent.failed", f"{self.words[0]} ended with exit code {process.returncode}: {tail[0][:200]}"
             )
-        return out
+        if finished.code:
+            raise AgentError("agent.failed", f"{self.words[0]} ended with exit code {finished.code}: {finished.reason}")
+        return finished.out
 
 
 def decode(printed: bytes, program: str) -> str:

@@ -51,9 +51,9 @@ AGENTS: Group[Any] = Group(
     "practicum.agents",
     "agent",
     _lacks,
-    dict.fromkeys(("chat", "tools", "command")),
+    dict.fromkeys(("chat", "tools", "command", "cli")),
     unknown="agent.unknown",
-    advice="; pass tools:module:name, command:PROGRAM, or module:function for your own agent",
+    advice="; pass tools:module:name, cli:claude, cli:codex, command:PROGRAM, or module:function for your own agent",
 )
 
 

@@ -88,6 +88,7 @@ CODES: Mapping[str, str] = {
     "model.unreachable": "No model server answers at the address: start the server, or correct the address.",
     "model.not_open": "No model is open, so no call was made: open the model first.",
     "model.unusable": "The model cannot be used: see the message for the reason.",
+    "model.not_logged_in": "The program that calls the model is not logged in: log in as the message shows.",
     "model.always_refused": "The provider refused many requests in a row: correct what the message names.",
     "model.not_a_server": "The proxy needs the address of one model server: pass http://host:port/v1#NAME.",
     "model.download_failed": "The model cannot be downloaded: check the network, or use a file.",
@@ -110,6 +111,8 @@ CODES: Mapping[str, str] = {
     "embedder.failed": "The embedder returned no usable vectors: try again, or use a different embedder.",
     "embedder.mismatch": "The stored vectors come from another embedder: use that embedder, or embed again.",
     # Extras, plug-ins and the machine
+    "program.missing": "A required program is not installed: install it as the message shows.",
+    "program.unknown": "No coding agent's program has this name: use one of the names in the message.",
     "extra.missing": "A required package is not installed: install it as the message shows.",
     "package.unsuitable": "An installed package has an unsuitable version: install the version in the message.",
     "plugin.unknown": "No plug-in has this name: use one of the names in the message.",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 # Program of the new process: it appends the import paths of practicum's process to its own paths, so that the standard
@@ -105,3 +109,98 @@ def _end(watcher: subprocess.Popen[str]) -> None:
     assert watcher.stdin is not None
     watcher.stdin.close()
     watcher.wait()
+
+
+def close_pipes(process: Process) -> None:
+    """Close the pipes to a process, even if a leftover child of the process still holds their other ends."""
+    # asyncio has no public API to close the pipes, and a transport that is still open warns when it is
+    # garbage-collected.
+    process._transport.close()  # type: ignore[attr-defined]
+
+
+def kill_group(group: int) -> None:
+    """Kill all remaining processes of a group. On Windows, which has no process groups, kill only the program."""
+    try:
+        if sys.platform == "win32":
+            os.kill(group, signal.SIGTERM)  # on Windows this ends the process immediately
+        else:
+            os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # the group has ended; macOS raises PermissionError in this case
+        return
+
+
+PIPES_CLOSE = 2.0
+"""Time (s) to wait for the pipes of a killed program to close. A child process that left the program's process group
+may keep the pipes open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Outcome of a program: its exit code, standard output and standard error. `timed_out`: the program was killed at
+    the timeout; `code` is None if the program had not ended then. `overlong`: the program was killed because it printed
+    too much."""
+
+    code: int | None
+    out: bytes
+    err: bytes
+    timed_out: bool = False
+    overlong: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Last line of the standard error, for messages."""
+        lines = self.err.decode(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "nothing on standard error"
+
+
+async def run_program(
+    words: Sequence[str],
+    input: bytes,
+    seconds: float | None = None,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    most: float = float("inf"),
+) -> Finished:
+    """Run a program with `input` on standard input, and return its outcome. The program and the processes of its group
+    are killed after `seconds`, when the program has printed more than `most` bytes to one of its outputs, when
+    the call is cancelled, and when this process ends. Raise OSError if the program cannot be started."""
+    # Start a new session, so that Ctrl-C on the terminal does not reach the program, which may then finish its work.
+    process = await asyncio.create_subprocess_exec(
+        *HELD, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
+    )
+    out, err = bytearray(), bytearray()
+
+    async def read(stream: asyncio.StreamReader | None, printed: bytearray) -> None:
+        while stream is not None and len(printed) <= most and (part := await stream.read(2**16)):
+            printed += part
+        if len(printed) > most:
+            kill_group(process.pid)
+
+    async def write(stream: asyncio.StreamWriter | None) -> None:
+        assert stream is not None
+        with suppress(BrokenPipeError, ConnectionResetError):  # the program need not read its input
+            stream.write((b"\n" if HELD else b"") + input)
+            await stream.drain()
+        stream.close()
+
+    async def work() -> None:
+        await asyncio.gather(write(process.stdin), read(process.stdout, out), read(process.stderr, err))
+        await process.wait()
+
+    completed = timed_out = False
+    code: int | None = None
+    try:
+        with ends_with_us(process.pid):
+            await asyncio.wait_for(work(), seconds)
+        completed = True
+    except TimeoutError:
+        timed_out = True
+    finally:
+        code = process.returncode
+        if not completed:
+            kill_group(process.pid)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), PIPES_CLOSE)
+        close_pipes(process)
+    return Finished(code, bytes(out), bytes(err), timed_out, max(len(out), len(err)) > most)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from practicum.agents.base import reported_usage
 from practicum.core.counts import Count
 from practicum.core.errors import (
     AgentError,
@@ -21,7 +22,7 @@ from practicum.core.errors import (
 )
 from practicum.core.thoughts import silence, split_thoughts
 from practicum.core.trust import least
-from practicum.core.types import Feedback, Prompt, Score, Task, Trace
+from practicum.core.types import Feedback, Prompt, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.calls import Calls
 from practicum.engine.framing import framed_view, text_view
@@ -117,8 +118,10 @@ class Attempts(Calls):
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
         # An agent that asks models through the run sees redacted texts, as in the journal, and restores secrets only in
-        # the calls of its tools. A user's own agent sees restored texts.
-        arguments = (task, view) if agent.max_turns else (self.restored(task), self.restored(view))
+        # the calls of its tools. So does a program that sends its input to a provider. A user's own agent sees restored
+        # texts.
+        restores = not agent.max_turns and getattr(agent, "restores", True)
+        arguments = (self.restored(task), self.restored(view)) if restores else (task, view)
         return await self._effect("agent", question, TRACE, lambda: agent(*arguments, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
@@ -182,12 +185,14 @@ class Attempts(Calls):
             self._state.budget.check()
             if role == "agent":
                 proof.check()
+                self._state.budget.check_spent()
             began, before = time.monotonic(), self.chain.seconds
             record = JournalRow(place, role, question, "", sources=self.about, prompt=shown)
             own = role == "agent" and not self._state.agent.max_turns
             self._state.budget.attempts += own
             try:
                 result = await self._redacted_result(do)
+                usage = reported_usage(result) if own and isinstance(result, Trace) else Usage()
             except (AgentError, OutputError, ProviderError) as error:
                 if isinstance(error, ProviderError) and not isinstance(error, RequestError):
                     self._lose(replace(record, answer=dump_failure(error), ok=False))
@@ -202,7 +207,8 @@ class Attempts(Calls):
             finally:
                 self._state.budget.attempts -= own
             seconds = time.monotonic() - began
-            record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
+            self._state.budget.spent += usage
+            record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds, usage=usage)
             # The attempt's seconds include the seconds of the agent's model calls, so the seconds that these calls
             # added to the chain are removed.
             self.chain.seconds = before

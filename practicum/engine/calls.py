@@ -352,6 +352,8 @@ class Calls(Place):
         seconds to `RunState.pace`, too."""
         self.chain.seconds += record.seconds
         self.chain.calls += record.usage.calls
-        if record.role == "agent" and self._state.agent.journaled == (record.usage.calls == 0):
+        agent = self._state.agent
+        own = agent.journaled and not agent.max_turns  # such an agent calls its model without the run
+        if record.role == "agent" and (own or agent.journaled == (record.usage.calls == 0)):
             attempts, seconds = self._state.pace
             self._state.pace = (attempts + 1, seconds + record.seconds)

@@ -159,6 +159,12 @@ class Budget:
         if self.limits.minutes is not None and self.elapsed >= self.limits.minutes * 60 - self.held_seconds:
             raise Stopped("budget.spent", f"the budget of {self.limits.minutes:g} minutes is spent")
 
+    def check_spent(self) -> None:
+        """Raise Stopped if a limit is exceeded. The cost of an agent that calls its model without the run is known only
+        after the attempt, so such an attempt may exceed a limit."""
+        if (exceeded := self.exceeded_by(Need())) is not None:
+            raise Stopped("budget.spent", exceeded)
+
     async def pause(self, seconds: float) -> None:
         """Sleep for `seconds`. Raises Stopped as soon as a stop is requested or the run's limit of minutes is
         reached."""

@@ -15,6 +15,7 @@ from practicum.core.types import Prompt, Usage
 from practicum.models.caching import takes_breakpoints, with_breakpoints
 from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
 from practicum.models.client import JSON, CallOptions, Reply, Wait, causes, once_per_schema
+from practicum.models.command_line import CommandLineModel
 from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
 from practicum.models.prompting import prompt_tokens
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     # `models.failures` imports pydantic-ai, which plain answers do not need.
     from practicum.models.failures import Kind
+
+    AnyModel = Model | ChatModel | CommandLineModel
 
 FIRST_TRIES = 3
 """Number of tries for a server that has not answered before, so that a wrong address is reported within seconds."""
@@ -60,10 +63,10 @@ class _SentRequest:
 @dataclass(kw_only=True)
 class ProviderClient:
     """Client of a model through pydantic-ai. Plain answers of a server with OpenAI's chat completions are read without
-    pydantic-ai."""
+    pydantic-ai, and so are the answers of a program."""
 
     name: str
-    model: Model | ChatModel
+    model: AnyModel
     endpoint: str
     structure: Structure
     price: Callable[[Usage], float | None]
@@ -82,7 +85,7 @@ class ProviderClient:
     `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
     _reached: bool = field(default=False, init=False)
-    _left: list[Model | ChatModel] = field(default_factory=list, init=False)
+    _left: list[AnyModel] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._body_fields = once_per_schema(self._make_body_fields)
@@ -101,7 +104,7 @@ class ProviderClient:
 
     async def close(self) -> None:
         for model in (self.model, *self._left):
-            if not isinstance(model, ChatModel):
+            if not isinstance(model, ChatModel | CommandLineModel):
                 async with model:
                     pass  # on exit pydantic-ai closes the connections that it opened
         if self.on_close is not None:
@@ -125,6 +128,8 @@ class ProviderClient:
                 async with asyncio.timeout(options.timeout):
                     sent = await self._ask(model, request)
                 reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
+            except ModelError:
+                raise
             # Libraries raise exceptions of any type for the data that a server sends.
             except Exception as error:
                 if self._fell_back(model, error):
@@ -173,7 +178,7 @@ class ProviderClient:
         return settings
 
     def _request(
-        self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: RefusedParameters
+        self, model: AnyModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: RefusedParameters
     ) -> _SentRequest:
         """Return the request, without parameters that the server refused before."""
         form = refused.form(self.structure)
@@ -189,9 +194,11 @@ class ProviderClient:
             sent.add({"tool": "tools", "grammar": "grammar"}.get(form, "response_format"))
         return _SentRequest(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
 
-    async def _ask(self, model: Model | ChatModel, request: _SentRequest) -> Reply:
+    async def _ask(self, model: AnyModel, request: _SentRequest) -> Reply:
         """Send a request once."""
         form, schema, settings = request.form, request.schema, request.settings
+        if isinstance(model, CommandLineModel):
+            return await model.ask(request.prompt, schema if form == "native" else None, settings)
         if isinstance(model, ChatModel):
             if schema is None or form in ("native", "grammar", "json_object", "text"):
                 fields = {} if schema is None else self._fields(form, schema)
@@ -242,7 +249,7 @@ class ProviderClient:
     def _quotes_secret(self, error: Exception) -> bool:
         return any(self._without_secrets(str(cause)) != str(cause) for cause in causes(error))
 
-    def _fell_back(self, used: Model | ChatModel, error: BaseException) -> bool:
+    def _fell_back(self, used: AnyModel, error: BaseException) -> bool:
         """Switch the client to the fallback model if the error means that the server does not support the interface of
         the model `used`. Return whether to send the call again, because the client has another model now."""
         if used is not self.model:

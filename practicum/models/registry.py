@@ -1,4 +1,5 @@
-"""Creation of clients by model name: a provider's model, an OpenAI-compatible server, a local model, or a script."""
+"""Creation of clients by model name: a provider's model, an OpenAI-compatible server, a local model, a coding agent's
+program, or a script."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ from practicum.models.keys import (
 )
 from practicum.models.options import ModelOptions
 from practicum.models.prices import Price, Pricing, list_price, list_window, pricing
+from practicum.models.programs import CLI, PROGRAMS, program_of
 from practicum.models.refused import Structure
 from practicum.models.spread import Server
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
@@ -59,7 +61,7 @@ prefixes."""
 
 NAME_FORMS = (
     "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, "
-    "http://a:port/v1,http://b:port/v1#name, local, local:/path/model.gguf or scripted:FILE"
+    "http://a:port/v1,http://b:port/v1#name, local, local:/path/model.gguf, cli:claude, cli:codex or scripted:FILE"
 )
 
 
@@ -103,8 +105,8 @@ class Models:
     def open(self, name: str) -> Client:
         """Return the client for a model's name.
 
-        Raises UsageError if the name is invalid, the package `openai` is missing or has a wrong version, or the API key
-        is missing or unsafe, and ModelError if a local model does not start.
+        Raises UsageError if the name is invalid, the package `openai` is missing or has a wrong version, the API key is
+        missing or unsafe, or a program is missing, and ModelError if a local model does not start.
         """
         if name not in self._clients:
             if not name.startswith("scripted:"):
@@ -134,6 +136,8 @@ class Models:
             from practicum.models.scripted import ScriptedClient
 
             return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
+        if name.startswith(CLI):
+            return self._command_line(name)
         if _is_at_addresses(name):
             _require_addresses(name)
             model, urls = name.partition("#")[2], addresses(name)
@@ -202,6 +206,27 @@ class Models:
             name, server.url, path.stem, server.key, server.close,
             structure="grammar", slots=slots, window=server.window, price=price_of(name, self.settings.prices),
         )  # fmt: skip
+
+    def _command_line(self, name: str) -> Client:
+        from practicum.models.command_line import PROCESSES, CommandLineModel
+        from practicum.models.provider import ProviderClient
+
+        program, model = program_of(name)
+        program.require(f"model {name!r}")
+        if self.settings.options != ModelOptions():
+            raise UsageError(
+                "settings.unused", f"model {name!r} is called without HTTP requests: leave out `model_options`"
+            )
+        return ProviderClient(
+            name=name,
+            model=CommandLineModel(name, program, model, int(self.settings.max_reply_mb * 1e6)),
+            endpoint=f"{CLI}{program.name}",
+            structure="native",
+            price=price_of(name, self.settings.prices),
+            attempts=self.settings.attempts,
+            slots=min(self.settings.concurrency, PROCESSES),
+            window=self.settings.window,
+        )
 
     def _openai_compatible(
         self,
@@ -333,7 +358,9 @@ def require_model_name(name: str) -> None:
     """Raise UsageError if `name` is not a valid model name. The model is not opened, so it may still be unavailable."""
     if is_local(name) or name.startswith("scripted:"):
         return
-    if _is_at_addresses(name):
+    if name.startswith(CLI):
+        program_of(name)
+    elif _is_at_addresses(name):
         _require_addresses(name)
     else:
         from pydantic_ai.providers import infer_provider_class
@@ -395,5 +422,8 @@ def price_of(name: str, prices: Mapping[str, Price]) -> Pricing:
     and scripts are free."""
     if is_local(name) or name.startswith("scripted:"):
         return pricing(name, lambda usage: 0.0, prices)
+    if name.startswith(CLI):
+        program, _, model = name.removeprefix(CLI).partition("/")
+        return pricing(name, list_price(model, PROGRAMS[program].provider if program in PROGRAMS else program), prices)
     provider, _, model = name.partition(":")
     return pricing(name, (lambda usage: None) if name.startswith(ADDRESSES) else list_price(model, provider), prices)

@@ -3,6 +3,7 @@ of names."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,7 @@ from practicum.agents.kinds import AGENTS, AgentKind, AgentOptions, kind_of
 from practicum.agents.tools import ToolsAgent
 from practicum.core.errors import UsageError
 from practicum.core.plugins import import_function, import_object
+from practicum.core.types import Usage
 from practicum.engine.judge import JudgeScorer
 from practicum.engine.loop import Method
 from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
@@ -24,6 +26,8 @@ from practicum.methods.blocks.attempt import stored
 from practicum.methods.blocks.gate import gate
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
+from practicum.models.programs import CLI, program_of
+from practicum.models.registry import price_of
 from practicum.retrieval.vectors import Embedder
 from practicum.session.config import PYTHON, TOOLS, Config, Splits
 from practicum.tasks.scoring import registry
@@ -130,6 +134,8 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     kind, _, rest = name.partition(":")
     if kind == "command":
         return CommandAgent(rest, config.instructions, config.timeout)
+    if name.startswith(CLI):
+        return _repository_agent(config)
     if (plugin := kind_of(name)) is not None:
         options = AgentOptions(
             config.instructions, config.max_turns, config.tool_timeout, config.guard_tools, parts.approve
@@ -140,6 +146,26 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if isinstance(registered := AGENTS.load(name), AgentKind):
         raise UsageError("agent.invalid", f"the agent {name} needs an argument: write {name}:ARGUMENT")
     return FunctionAgent(registered, config.instructions)
+
+
+def _repository_agent(config: Config) -> Agent:
+    from practicum.agents.repository import RepositoryAgent
+
+    program, model = program_of(config.agent)
+    program.require(f"agent {config.agent!r}")
+    if shutil.which("git") is None:
+        raise UsageError("program.missing", f"agent {config.agent!r} needs git, which is not on the PATH: install git")
+    price = price_of(config.agent, config.prices)
+    if config.max_usd is not None and not program.reports_cost and price(Usage(1, 1000, 0, 100)) is None:
+        raise UsageError(
+            "price.unknown",
+            f"the price of {config.agent} is unknown, so the budget of {config.max_usd:g} USD cannot be enforced: name "
+            f"a model ({CLI}{program.name}/MODEL), or limit the tokens instead (`max_tokens`)",
+        )
+    return RepositoryAgent(
+        program, model, price, config.instructions, config.timeout,
+        config.max_turns if config.limits_turns else None, config.max_usd,
+    )  # fmt: skip
 
 
 def _missing_object(part: str, name: str, form: str, option: str = "") -> UsageError:

@@ -99,8 +99,8 @@ class Config(BaseModel):
         "full uses the sections of the seed and a few general sections; the profile small uses only `rules`.",
     )] = Field(default_factory=dict)
     agent: Annotated[str, Setting(
-        "Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in.", Panel.MODEL,
-        resume=Resume.NO_ATTEMPT, first=True,
+        "Agent: chat, tools:module:name, cli:PROGRAM, command:PROGRAM, module:function, or an agent of a plug-in.",
+        Panel.MODEL, resume=Resume.NO_ATTEMPT, first=True,
     )] = "chat"
     scorer: Annotated[str | None, Setting(
         "Scorer: exact, numeric, tests, ... (see docs/learn/tasks.md) or module:function.", Panel.TASKS, first=True,
@@ -284,6 +284,11 @@ class Config(BaseModel):
         return self.agent.startswith(TOOLS) or kind_of(self.agent) is not None
 
     @property
+    def limits_turns(self) -> bool:
+        """Whether `max_turns` applies to the agent."""
+        return self.uses_tools or self.agent.startswith("cli:claude")
+
+    @property
     def executing(self) -> dict[str, Any]:
         """Settings that decide what the run executes and which servers the run calls, as plain values; settings at
         their default are left out."""
@@ -373,7 +378,11 @@ CLASHES: tuple[Clash, ...] = (
     ),
     Clash(
         {}, "`{setting}` only applies to an agent with tools, not to {s.agent}: leave out `{setting}`",
-        used_by("tools"), {"uses_tools": True}, code="settings.unused",
+        tuple(name for name in used_by("tools") if name != "max_turns"), {"uses_tools": True}, code="settings.unused",
+    ),
+    Clash(
+        {}, "`max_turns` does not apply to {s.agent}: leave out `max_turns`", ("max_turns",), {"limits_turns": True},
+        code="settings.unused",
     ),
     Clash(
         lambda s: s.choices and kind_of(s.agent) is not None,

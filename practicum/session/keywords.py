@@ -36,7 +36,7 @@ class RunOptions(TypedDict, total=False):
     with lines NAME: DESCRIPTION, or names as a,b,c. Without names, the profile full uses the sections of the seed
     and a few general sections; the profile small uses only `rules`."""
     agent: str
-    """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
+    """Agent: chat, tools:module:name, cli:PROGRAM, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None
     """Scorer: exact, numeric, tests, ... (see docs/learn/tasks.md) or module:function. None: the scorer of the agent's
     plug-in; otherwise choice if `choices` is set, else exact."""
@@ -142,7 +142,7 @@ class ResumeOptions(TypedDict, total=False):
     roles: Mapping[str, str] | None
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
     agent: str | None
-    """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
+    """Agent: chat, tools:module:name, cli:PROGRAM, command:PROGRAM, module:function, or an agent of a plug-in."""
     guard_tools: GuardTools | None
     """Handling of tool calls whose text comes only from untrusted sources: off (no check), refuse, or ask (for
     approval). Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused

@@ -1,33 +1,11 @@
-"""Functions that watch a program, and that end the program together with every process that it started. Each program
-runs in a separate session of processes."""
+"""Functions that watch a program: its threads, and the disk space that it uses."""
 
 from __future__ import annotations
 
 import math
 import os
-import signal
 import stat
-import sys
-from asyncio.subprocess import Process
 from pathlib import Path
-
-
-def close_pipes(process: Process) -> None:
-    """Close the pipes to a process, even if a leftover child of the process still holds their other ends."""
-    # asyncio has no public API to close the pipes, and a transport that is still open warns when it is
-    # garbage-collected.
-    process._transport.close()  # type: ignore[attr-defined]
-
-
-def kill_group(group: int) -> None:
-    """Kill all remaining processes of a group. On Windows, which has no process groups, kill only the program."""
-    try:
-        if sys.platform == "win32":
-            os.kill(group, signal.SIGTERM)  # on Windows this ends the process immediately
-        else:
-            os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # the group has ended; macOS raises PermissionError in this case
-        return
 
 
 def count_threads(pid: int) -> int:

@@ -30,7 +30,8 @@ from typing import IO, Any
 from weakref import WeakKeyDictionary
 
 from practicum.core.errors import UsageError
-from practicum.tasks.sandbox.processes import close_pipes, count_threads, deleted_file_bytes, disk_usage, kill_group
+from practicum.core.subprocesses import close_pipes, kill_group
+from practicum.tasks.sandbox.processes import count_threads, deleted_file_bytes, disk_usage
 
 FENCES = Path(__file__).with_name("fences.py")
 

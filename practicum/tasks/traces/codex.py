@@ -6,7 +6,8 @@ of the Responses API; in early versions these items are bare. The other lines ar
 request is a user's message that Codex did not insert. A resumed session continues in its file. A forked session or a
 subagent is a separate file that may begin with a copy of its parent's lines; the copy is skipped.
 
-The events that `codex exec --json` prints do not include the request, so a file of these events holds no trace.
+The events that `codex exec --json` prints do not include the request, so a file of these events holds no trace. If the
+request is known, `CodexEventReader` reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import object_at, text_at, texts_at, value_at
-from practicum.tasks.traces.messages import items_of_content, items_of_message
+from practicum.tasks.traces.messages import action_item, as_json, items_of_content, items_of_message, result_text
 from practicum.tasks.traces.sessions import Session
 from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
 
@@ -140,6 +141,59 @@ class CodexReader:
             case "token_count":
                 tokens = value_at(event, "info/total_token_usage/total_tokens")
                 session.meta |= {"tokens": tokens} if isinstance(tokens, int) else {}
+
+
+class CodexEventReader:
+    """Reader of the events of `codex exec --json`, after a line of type `user` whose `message` has the request. Of an
+    item, only the last event is read; a command that was not completed has no result."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._items: dict[str, Mapping[str, Any]] = {}
+
+    def add(self, record: Mapping[str, Any], place: RecordPlace) -> None:
+        self._session = self._session or Session(place)
+        if record.get("type") == "user":
+            self._session.add([Item("user", text_at(record, "message/content"))])
+        elif item := object_at(record, "item"):
+            self._items[text_at(item, "id")] = item
+        elif record.get("type") == "turn.failed":
+            self._session.add([Item("error", text_at(record, "error/message"))])
+
+    def tasks(self) -> Iterator[Task]:
+        if self._session is not None:
+            for item in self._items.values():
+                self._session.add(_event_items(item, self._session.place))
+            yield from self._session.tasks()
+
+
+def _event_items(item: Mapping[str, Any], place: RecordPlace) -> Iterator[Item]:
+    """Yield the items of an item of `codex exec --json`."""
+    id, type, done = text_at(item, "id"), item.get("type"), item.get("status") != "in_progress"
+    match type:
+        case "agent_message" | "reasoning":
+            yield Item("message" if type == "agent_message" else "thought", text_at(item, "text"))
+        case "command_execution":
+            yield action_item("shell", text_at(item, "command"), id)
+            if done:
+                failed = f"\nexit code {code}" if (code := item.get("exit_code")) else ""
+                yield Item("observation", f"{text_at(item, 'aggregated_output')}{failed}", id)
+        case "file_change":
+            yield action_item("edit", item.get("changes"), id)
+            yield Item("observation", text_at(item, "status"), id)
+        case "mcp_tool_call":
+            yield action_item(f"{text_at(item, 'server')}.{text_at(item, 'tool')}", item.get("arguments"), id)
+            if done:
+                result = value_at(item, "result/content")
+                yield Item("observation", text_at(item, "error/message") or result_text(result, place.warn), id)
+        case "web_search":
+            yield action_item("web_search", text_at(item, "query"), id)
+        case "error":
+            yield Item("system", text_at(item, "message"))  # a warning: the turn continues
+        case "todo_list":
+            yield action_item("update_plan", item.get("items"), id)
+        case _:
+            yield Item("system", as_json(item))
 
 
 def _items(item: Mapping[str, Any], place: RecordPlace) -> Iterator[Item]:
