@@ -2,7 +2,7 @@
 
 A text names an image by a mark with a digest of the image, such as `[image kcdffnabmcdefghi]`, and a model gets the
 image after its mark. So each prompt that quotes the text of a task (an attempt, a reflection, a verdict, a solved task)
-has the images of the task too, while digests, searches and redaction work on texts alone.
+has the images of the task too, while digests, searches and redaction work only on texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_IMAGES = 20
 """Largest number of images in a prompt. Of more images, the prompt has the last ones."""
 
 IMAGE_TOKENS = 1_600
-"""Estimated tokens of an image: those of the largest image that Claude does not shrink."""
+"""Estimated tokens of an image: the tokens of the largest image that Claude does not shrink."""
 
 _MARK = re.compile(r"\[image [a-p]{16}\]")
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
@@ -55,10 +55,10 @@ def split_text(text: str, images: Images) -> Iterator[tuple[str, str]]:
     """Yield the pieces of a text, each with the address of the image after the piece; the address is empty if no image
     follows."""
     start = 0
-    for found in _MARK.finditer(text) if images else ():
-        if address := images.get(found[0], ""):
-            yield text[start : found.end()], address
-            start = found.end()
+    for match in _MARK.finditer(text) if images else ():
+        if address := images.get(match[0], ""):
+            yield text[start : match.end()], address
+            start = match.end()
     if start < len(text) or not text:
         yield text[start:], ""
 
@@ -67,8 +67,8 @@ def images_in(texts: Iterable[str], images: Images) -> Images:
     """Return the images that texts name: the last MOST_IMAGES."""
     if not images:
         return {}
-    named = dict.fromkeys(found for text in texts for found in _MARK.findall(text) if found in images)
-    return {found: images[found] for found in [*named][-MOST_IMAGES:]}
+    marks = dict.fromkeys(mark for text in texts for mark in _MARK.findall(text) if mark in images)
+    return {mark: images[mark] for mark in [*marks][-MOST_IMAGES:]}
 
 
 def address_in(part: Any) -> str:

@@ -157,7 +157,7 @@ def with_values(value: T, values: Mapping[str, str]) -> T:
 
 
 _IMAGE = re.compile(r"data:image/[\w.+-]+;base64,[\w+/=]+")
-"""Data URL of an image, whose characters are no text."""
+"""Data URL of an image. Redaction leaves it unchanged."""
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

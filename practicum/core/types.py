@@ -33,8 +33,8 @@ class Task:
     recorded: Recorded | None = None
     system: str = ""
     history: tuple[Turn, ...] = ()
-    trust: Trust = "own"
     images: Images = field(default_factory=dict)
+    trust: Trust = "own"
 
     @property
     def text(self) -> str:
@@ -304,7 +304,7 @@ class Prompt:
     closing: str = ""
     fixed: int | None = None
     grows: bool = False
-    images: Images = field(default_factory=dict)
+    images: Images = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_parts(

@@ -68,10 +68,10 @@ READ = 2.0
 @dataclass(frozen=True)
 class RequestView:
     """View of a request. `fixed` follows the system message; `learned` maps positions of user messages to insertions;
-    `tools` are descriptions of tools that replace those of the request. `question` is the question of the last message.
-    `entries` (with similarities) and `corrections` (numbers) were looked up for this question. `rollout` is the number
-    of the rollout that counts the score of the request (None: no rollout counts the score), and `kind` the kind of the
-    request in this rollout."""
+    `tools` are descriptions of tools that replace the descriptions in the request. `question` is the question of the
+    last message. `entries` (with similarities) and `corrections` (numbers) were looked up for this question. `rollout`
+    is the number of the rollout that counts the score of the request (None: no rollout counts the score), and `kind`
+    the kind of the request in this rollout."""
 
     version: int
     session: str = ""

@@ -297,7 +297,7 @@ _IMAGES = ("image", "images")
 
 def _images(record: Mapping[str, Any], path: Path, where: str) -> dict[str, str]:
     """Return the images in the fields `image` and `images` of a record: addresses, files in the folder of the task
-    file, and objects with `src`, `url` or `bytes`, as data sets have them. Other values are no images. Raises
+    file, and objects with `src`, `url` or `bytes`, as data sets have them. Other values are ignored. Raises
     TaskFileError for a file that does not exist, is outside the folder, or is not an image."""
     addresses: list[str] = []
     for value in (record.get(name) for name in _IMAGES):
@@ -322,6 +322,6 @@ def _image_file(folder: Path, name: str, where: str) -> str:
     file = (folder / name).resolve()
     read = data_url(file.read_bytes()) if file.is_relative_to(folder.resolve()) and file.is_file() else None
     if read is None:
-        problem = "is no PNG, JPEG, GIF or WebP file in the folder of the task file"
+        problem = "must be a PNG, JPEG, GIF or WebP file in the folder of the task file"
         raise TaskFileError("tasks.invalid_field", f"{where}: the image {name!r} {problem}", field="images")
     return read

@@ -20,7 +20,7 @@ tasks_ = st.lists(
     st.builds(
         Task, texts, texts, st.none() | texts, st.dictionaries(texts, st.integers(-9, 9) | texts, max_size=2),
         st.none() | st.builds(Recorded, st.builds(Trace, texts), st.none() | st.just(Score(0.5, True))),
-        st.sampled_from(["own", "labelled", "foreign"]),
+        trust=st.sampled_from(["own", "labelled", "foreign"]),
     ),
     max_size=12,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from refusals import refused
 
+from practicum.core.images import mark
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.traces import Traces, load_traces
 
@@ -439,7 +440,8 @@ def test_reasoning_refusals_images_and_encrypted_parts(read: Read) -> None:
     trace = mlflow()
     trace["data"]["spans"] = [mlflow_span("m", "CHAT_MODEL", 1, 2, request, response)]
     (task,) = read(trace).tasks
-    assert exchange(task) == ("What is it?\n[image]", [], "I cannot say.")
+    assert exchange(task) == (f"What is it?\n{mark('data:image/png;x')}", [], "I cannot say.")
+    assert [*task.images.values()] == ["data:image/png;x"]
     assert (trace_of(task).reasoning, task.meta["system"]) == ("Red.", "Look.")
     image = f"@@@langfuseMedia:type=image/png|id=1|source=base64_data_uri@@@ data:audio/wav;base64,{'A' * 40}= ?"
     thinking = [
