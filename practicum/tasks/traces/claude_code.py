@@ -3,7 +3,7 @@
 
 All lines of a session are read in order, also lines of branches that the user rewound. A request is a message that the
 user typed. Messages that the program inserted (`isMeta`, `isCompactSummary`, output of local commands) are never a
-request. A slash command is a request only if the user typed only slash commands. A subagent (`isSidechain`) is a
+request. A slash command is a request if the agent worked on it. A subagent (`isSidechain`) is a
 separate session, identified by `agentId` or by the first message of its chain of `parentUuid`. Bookkeeping lines
 (snapshots, titles, queue, hooks) are skipped; a line of unknown type is reported as a problem.
 """
@@ -38,12 +38,16 @@ _INSERTED = (
 _ADDED = re.compile(r"<(ide_\w+|system-reminder)>.*?</\1>", re.DOTALL)
 """Text that the program adds to a message of the user."""
 
+_EVENT = re.compile(r"<([a-z]+(?:-[a-z]+)*-(?:event|notification|reminder))\b[^>]*>.*</\1>", re.DOTALL)
+"""Message that is a notification of the program."""
+
 _REJECTED = "The user doesn't want to proceed with this tool use."
 _REASON = re.compile(r"(?:how to proceed, the user \w+:|reason for the rejection:)\s*(.*)", re.DOTALL | re.IGNORECASE)
 _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_TAGS = ("<command-name>", "<command-message>")
 _COMMAND = "command"
-"""Temporary item kind of slash commands, until `ClaudeCodeReader.tasks` decides whether commands are requests."""
+"""Temporary item kind of slash commands, until `ClaudeCodeReader.tasks` decides which commands are requests."""
+_COMMAND_PART = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL)
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -104,11 +108,7 @@ class ClaudeCodeReader:
         if self._bookkeeping and not self._sessions:
             self._bookkeeping.warn("a Claude Code session without a message")
         for session in self._sessions.values():
-            # A slash command is a request only if the user typed only slash commands.
-            command_kind = "system" if any(item.kind == "user" for item in session.items) else "user"
-            session.items = [
-                item._replace(kind=command_kind) if item.kind == _COMMAND else item for item in session.items
-            ]
+            session.items = [*_commands(session.items)]
             yield from session.tasks()
 
     def _session(self, record: Mapping[str, Any], place: RecordPlace, root: str) -> Session:
@@ -127,11 +127,25 @@ class ClaudeCodeReader:
         return session
 
 
+def _commands(items: list[Item]) -> Iterator[Item]:
+    """Yield the items with the kinds of slash commands. A command that the agent worked on is a request; a command that
+    only changes a setting of the program is not."""
+    for n, item in enumerate(items):
+        if item.kind != _COMMAND:
+            yield item
+            continue
+        then = next((one.kind for one in items[n + 1 :] if one.kind not in ("system", "thought")), "")
+        parts = dict(_COMMAND_PART.findall(item.text))
+        typed = f"{parts.get('name', '')} {parts.get('args', '')}".strip()
+        yield Item("user" if then in ("message", "action") else "system", typed or item.text)
+
+
 def _spoken(item: Item, record: Mapping[str, Any]) -> Iterator[Item]:
     """Yield a text of the user or of the agent with its kind: "system" if the program inserted it, "interruption" or
     "error" if it reports one, `_COMMAND` if it is a slash command, else its present kind."""
     text = _ADDED.sub("", item.text).strip() or item.text
-    inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary")) or text.startswith(_INSERTED)
+    inserted = text.startswith(_INSERTED) or _EVENT.fullmatch(text) is not None
+    inserted |= any(record.get(mark) for mark in ("isMeta", "isCompactSummary"))
     if text.startswith(_INTERRUPTED):
         yield Item("interruption", text)
     elif record.get("isApiErrorMessage"):

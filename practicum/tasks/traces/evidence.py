@@ -44,7 +44,8 @@ def followup(request: Sequence[Item], text: str) -> bool:
     or the message answers the agent's question, objects to the work, approves it, or asks the agent to continue.
     `request`: items from the request to the message."""
     last = next((item for item in reversed(request) if item.kind not in ("system", "thought")), request[-1])
-    if last.kind not in ("message", "error") or _length(text) <= FEW_WORDS or _matches("answer", text):
+    short = _length(text) <= FEW_WORDS and not text.startswith("/")
+    if last.kind not in ("message", "error") or short or _matches("answer", text):
         return True
     if last.kind == "error" and any(item.kind == "user" and item.text == text for item in request):
         return True
@@ -75,7 +76,8 @@ def feedback(evidence: Sequence[Evidence]) -> Feedback | None:
 
 
 FEW_WORDS = 2
-"""Maximum number of words of a message that never begins a request, such as the letter of a choice."""
+"""Maximum number of words of a message that never begins a request, such as the letter of a choice, unless the message
+is a slash command."""
 
 SHORT_ANSWER = 12
 """Maximum number of words of a message that counts as an answer to a question which the agent asks after its work."""
@@ -175,13 +177,17 @@ _ERROR_OUTPUT = re.compile(
     r"|is not valid JSON",
     re.MULTILINE,
 )
-_EDIT = re.compile(r"\A\w*(?:edit|write|patch|create|replace|insert)\w*\(|apply_patch|\bsed\s+-i", re.IGNORECASE)
+_EDIT = re.compile(
+    r"\A(?!write_stdin|todo_?write)\w*(?:edit|write|patch|create|replace|insert)\w*\(|apply_patch|\bsed\s+-i",
+    re.IGNORECASE,
+)
+_OF_DOCS = re.compile(r"""["'](?:file_?path|path)["']\s*:\s*["'][^"']*\.(?:mdx?|rst|txt|adoc)["']""", re.IGNORECASE)
 _TEST_COMMAND = re.compile(
     r"\b(?:(?:just|mise|task|poetry|uv|nx|turbo|node|python3?|bash|sh)\s+(?:-\S+\s+|run\s+)*\S*(?:tests?|check)\b\S*"
     r"|(?:npm|pnpm|yarn|bun|deno)\b[^|;&\n]*?\btests?\b|npm\s+t|pytest(?!\.)|py\.test|unittest|tox|nox|jest|vitest|mocha"
     r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)"
     r"|gradlew?\b.*?\b(?:test|check)|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit"
-    r"|(?:dotnet|swift|flutter|mix|sbt|bazel|zig)\s+test)\b|\./\S*test\S*"
+    r"|(?:dotnet|swift|flutter|mix|sbt|bazel|zig|hardhat|forge)\s+test)\b|\./\S*test\S*"
 )
 _FAILED = re.compile(
     r"\b[1-9]\d*\s+(?:failed|failing|failures?|errors?)\b|(?:Failures|Errors|failures|errors|failed)[:=]\s*[1-9]"
@@ -190,7 +196,7 @@ _FAILED = re.compile(
 )
 _PASSED = re.compile(
     r"\b[1-9]\d*\s+(?:tests?\s+)?(?:passed|passing)\b|test result: ok|^ok\s|\bOK\b|BUILD SUCCESS|\ball\s+tests\s+pass"
-    r"|\b([1-9]\d*)/\1\b|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed",
+    r"|\b([1-9]\d*)/\1\b|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed|!\s+-\s+\w+:\s+0,\s+\w+:\s+[1-9]",
     re.MULTILINE | re.IGNORECASE,
 )
 
@@ -200,7 +206,8 @@ SUMMARY = 600
 
 
 def _tests(request: Sequence[Item]) -> Iterator[Evidence]:
-    """Yield the result of the last test run after the last edit of a request; nothing if the request has no edit."""
+    """Yield the result of the last test run after the last edit of a request; nothing if the request has no edit. An
+    edit of documentation does not make a result invalid."""
     results = {item.call: item.text for item in request if item.kind == "observation" and item.call}
     edited, latest = False, ""
     signal: Signal | None = None
@@ -213,7 +220,7 @@ def _tests(request: Sequence[Item]) -> Iterator[Evidence]:
                 "tests failed" if _FAILED.search(result) else "tests passed" if _PASSED.search(result) else None
             )
             signal, latest = (result_signal, command[0]) if result_signal else (signal, latest)
-        elif _edited([action]):
+        elif _edited([action]) and not _OF_DOCS.search(action.text):
             edited, signal = True, None
     if edited and signal:
         yield Evidence(signal, f"the last test run ({latest}) {signal.removeprefix('tests ')}")

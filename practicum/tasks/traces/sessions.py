@@ -65,7 +65,7 @@ class Session:
         for number, (items, later) in enumerate(zip(requests, [*requests[1:], []], strict=False), 1):
             evidence = outcome(items, later)
             for task in self.place.task(
-                [*before, *items],
+                [*(item for item in before if number == 1 or item.kind == "system"), *items],
                 id=f"{id}/{number}" if len(requests) > 1 else id,
                 error=items[-1].text if items[-1].kind in ("error", "interruption") else None,
                 meta=self.meta | {"evidence": ", ".join(one.signal for one in evidence)},
