@@ -196,7 +196,8 @@ _FAILED = re.compile(
 )
 _PASSED = re.compile(
     r"\b[1-9]\d*\s+(?:tests?\s+)?(?:passed|passing)\b|test result: ok|^ok\s|\bOK\b|BUILD SUCCESS|\ball\s+tests\s+pass"
-    r"|\b([1-9]\d*)/\1\b|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed|!\s+-\s+\w+:\s+0,\s+\w+:\s+[1-9]",
+    r"|\b([1-9]\d*)/\1\b|Tests run: [1-9]|\bPASS\b|[1-9]\d* examples?, 0 failures|Passed!|[1-9]\d*/\d+ passed"
+    r"|!\s+-\s+\w+:\s+0,\s+\w+:\s+[1-9]",  # dotnet, in any language
     re.MULTILINE | re.IGNORECASE,
 )
 
