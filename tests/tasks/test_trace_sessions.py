@@ -19,6 +19,7 @@ load_traces = partial(traces.load_traces, trust="own")
 
 USER, AGENT = partial(Item, "user"), partial(Item, "message")
 EDIT = Item("action", 'Edit({"old_string":"a","new_string":"b"})', "e")
+NOTES = Item("action", 'Write({"file_path":"NOTES.md","content":"c"})')
 STOPPED = Item("interruption", "stopped")
 
 
@@ -57,6 +58,7 @@ DONE, ASKING = AGENT("It is done."), AGENT("Should the page also have a link for
         ([*WORK, DONE], "thanks, great work", True),
         ([*WORK, DONE], "commit and push", True),
         ([*WORK, DONE], "go ahead", True),
+        ([*WORK, DONE], "/review all", False),
         ([*WORK, DONE], "Nein, das ist falsch.", True),
         ([*WORK, DONE], "不对，请重新检查这个文件", True),
         ([*WORK, DONE], "请为这个项目写一个新的说明文件", False),
@@ -103,6 +105,8 @@ NEXT = USER("Now write the release notes for version two.")
         ([*WORK, *ran("npm test", "Tests: 1 failed, 2 passed"), DONE], [], ["tests failed"]),
         ([*WORK, *ran("cargo test", "test result: FAILED. 1 failed"), EDIT, DONE], [], []),
         ([*WORK, *ran("go test ./...", "FAIL"), *ran("go test ./...", "ok  x 1s"), DONE], [], ["tests passed"]),
+        ([*WORK, *ran("pytest", "3 passed in 1s"), NOTES, Item("action", "TodoWrite({})"), DONE], [], ["tests passed"]),
+        ([*WORK, *ran("dotnet test", "Başarılı!  - Başarısız:  0, Geçti:  29"), DONE], [], ["tests passed"]),
         ([*WORK, *ran("cat pytest.ini", "OK"), DONE], [], []),
         ([*WORK, DONE], [NEXT, *ran("git checkout -- login.py", "")], ["taken back"]),
         ([USER("Look."), DONE], [NEXT, *ran("git restore login.py", "")], []),
@@ -146,6 +150,24 @@ def test_requests_of_a_session_are_tasks_with_the_earlier_requests_as_history(tm
     )
     assert second.meta["evidence"] == "approval"
     assert "User: Add a login page.\n\nAgent: Done." in second.text
+
+
+def test_a_command_that_the_agent_worked_on_is_a_request_and_a_notification_is_none(tmp_path: Path) -> None:
+    def typed(text: str) -> dict[str, Any]:
+        return {"type": "user", "message": {"content": text}}
+
+    def command(name: str, args: str) -> dict[str, Any]:
+        name, args = f"<command-name>{name}</command-name>", f"<command-args>{args}</command-args>"
+        return typed(f"<command-message>x</command-message>\n{name}{args}")
+
+    event = typed("<ci-monitor-event>2 checks passed</ci-monitor-event>")
+    lines = claude(
+        command("/model", "best"), typed("<local-command-stdout>Set</local-command-stdout>"),
+        command("/explore", "the parser"), "I explored it.", event, "Good.", "Write a test for numbers.", "Written."
+    )  # fmt: skip
+    tasks = load_traces(write(tmp_path, lines)).tasks
+    assert [task.input for task in tasks] == ["/explore the parser", "Write a test for numbers."]
+    assert steps(tasks[1]) == []
 
 
 def test_a_rejected_call_with_its_reason_and_a_queued_prompt_belong_to_the_request(tmp_path: Path) -> None:
