@@ -1,5 +1,5 @@
 """A simulated model server for tests and benchmarks: OpenAI's chat completions, completions, responses and embeddings,
-and Anthropic's messages, as JSON and as streams.
+and Anthropic's messages, as JSON and as streams; and the batch APIs of both.
 
 An answer depends only on the request: JSON that fits the requested schema, a call of the requested tool, or
 pseudo-words. `ServerOptions.responder` returns other answers. Usage includes an ideal prefix cache; in Anthropic's
@@ -21,11 +21,13 @@ import re
 import signal
 import socket
 import subprocess
+import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -692,6 +694,9 @@ class ServerOptions:
     responder: Callable[[Body], Answer | None] | None = None
     """Function from the body of a request to its answer, or None for the default answer."""
 
+    batch_checks: int = 0
+    """Number of checks after which a batch is still in progress."""
+
     keep: bool = True
     """Whether requests are stored in `SimulatedServer.requests`."""
 
@@ -735,6 +740,104 @@ class _Request:
     active: Sequence[str]
 
 
+class _Batches:
+    """Files and batches of both protocols. The requests of a batch are answered by `ask` when the batch is created, and
+    the batch is in progress for `checks` checks of its state."""
+
+    def __init__(self, ask: Callable[[str, Body], Awaitable[Refusal]], checks: int) -> None:
+        self._ask, self._checks = ask, checks
+        self._files: dict[str, bytes] = {}
+        self._batches: dict[str, Body] = {}
+        self._checked: Counter[str] = Counter()
+
+    async def reply(self, method: str, path: str, raw: bytes, headers: Mapping[bytes, bytes]) -> Body | bytes | None:
+        """Return the answer to a request for files and batches; None for an unknown path."""
+        match method, path.removeprefix("/v1/").split("/"):
+            case "POST", ["files"]:
+                return {"id": self._keep(_uploaded(raw, headers)), "object": "file", "purpose": "batch"}
+            case "GET", ["files", id, "content"]:
+                return self._files.get(id)
+            case "DELETE", ["files", id] if id in self._files:
+                del self._files[id]
+                return {"id": id, "object": "file", "deleted": True}
+            case "POST", ["batches"]:
+                return await self._create(json.loads(raw))
+            case "POST", ["messages", "batches"]:
+                host = headers[b"host"].decode("latin-1")
+                return await self._create_messages(json.loads(raw), f"http://{host}{path}")
+            case ("GET", ["batches", id] | ["messages", "batches", id]) if id in self._batches:
+                self._checked[id] += 1
+                return self._state(id)
+            case "GET", ["messages", "batches", id, "results"]:
+                return self._files.get(id)
+        return None
+
+    def _keep(self, data: bytes) -> str:
+        id = f"file-{len(self._files)}-{sha256(data).hexdigest()[:8]}"
+        self._files[id] = data
+        return id
+
+    def _state(self, id: str) -> Body:
+        """Return a batch, without its results while it is in progress."""
+        batch = self._batches[id]
+        if self._checked[id] > self._checks:
+            return batch
+        state = "processing_status" if "processing_status" in batch else "status"
+        return {**batch, state: "in_progress", "output_file_id": None, "error_file_id": None, "results_url": None}
+
+    async def _create(self, request: Body) -> Body:
+        lines = [json.loads(line) for line in self._files[request["input_file_id"]].splitlines()]
+        replies = await asyncio.gather(*(self._ask(line["url"], line["body"]) for line in lines))
+        answers, errors, expired = list[Body](), list[Body](), False
+        for line, (status, body) in zip(lines, replies, strict=True):
+            result: Body = {"custom_id": line["custom_id"], "response": {"status_code": status, "body": body}}
+            if status == 410:
+                expired, result = True, {**result, "response": None, "error": body["error"]}
+            (answers if status == 200 else errors).append(result)
+        id = f"batch_{len(self._batches)}"
+        self._batches[id] = {
+            "id": id, "object": "batch", "created_at": int(time.time()), "endpoint": request["endpoint"],
+            "input_file_id": request["input_file_id"], "completion_window": "24h",
+            "status": "expired" if expired else "completed",
+            "output_file_id": self._keep(_json_lines(answers)) if answers else None,
+            "error_file_id": self._keep(_json_lines(errors)) if errors else None,
+            "request_counts": {"total": len(lines), "completed": len(answers), "failed": len(errors)},
+        }  # fmt: skip
+        return self._state(id)
+
+    async def _create_messages(self, body: Body, url: str) -> Body:
+        requests = body["requests"]
+        replies = await asyncio.gather(*(self._ask(_MESSAGES, request["params"]) for request in requests))
+        results = list[Body]()
+        for request, (status, answer) in zip(requests, replies, strict=True):
+            result = {"type": "succeeded", "message": answer} if status == 200 else {"type": "errored", "error": answer}
+            results.append(
+                {"custom_id": request["custom_id"], "result": {"type": "expired"} if status == 410 else result}
+            )
+        id, counts = f"msgbatch_{len(self._batches)}", Counter(result["result"]["type"] for result in results)
+        at = datetime.now(UTC)
+        self._files[id] = _json_lines(results)
+        self._batches[id] = {
+            "id": id, "type": "message_batch", "processing_status": "ended", "created_at": at.isoformat(),
+            "expires_at": (at + timedelta(days=1)).isoformat(), "results_url": f"{url}/{id}/results",
+            "request_counts": {
+                kind: counts[kind] for kind in ("processing", "succeeded", "errored", "canceled", "expired")
+            },
+        }  # fmt: skip
+        return self._state(id)
+
+
+def _uploaded(raw: bytes, headers: Mapping[bytes, bytes]) -> bytes:
+    """Return the content of the file in the form of an upload."""
+    boundary = b"--" + headers[b"content-type"].partition(b"boundary=")[2].strip(b'"')
+    parts = [part.partition(b"\r\n\r\n") for part in raw.split(boundary)]
+    return next(data.removesuffix(b"\r\n") for head, _, data in parts if b'name="file"' in head)
+
+
+def _json_lines(values: Sequence[Body]) -> bytes:
+    return "\n".join(map(json.dumps, values)).encode()
+
+
 class SimulatedServer:
     """ASGI app of the simulated server, with its counters. `url` is the base URL, which ends in /v1, while `serve` runs
     the server. `log` is a file that is open for writing.
@@ -755,7 +858,8 @@ class SimulatedServer:
         self.reset()
 
     def reset(self) -> None:
-        """Clear counters, stored requests and the prefix cache. Calls in flight continue."""
+        """Clear counters, stored requests, batches and the prefix cache. Calls in flight continue."""
+        self._batches = _Batches(self._ask, self.options.batch_checks)
         self.requests: list[Received] = []
         self._counts: Counter[str] = Counter()
         self._by_label: dict[str, Counter[str]] = {}
@@ -814,9 +918,30 @@ class SimulatedServer:
             case "POST", "/reset":
                 self.reset()
                 await _send_json(send, {})
-            case _:
-                status, error = _error(path, 404, f"no simulated endpoint at {path}")
-                await _send_json(send, error, status)
+            case method, _:
+                answer = await self._batches.reply(method, path, raw, headers)
+                if isinstance(answer, bytes):
+                    await _start(send, 200, b"application/binary")
+                    await send({"type": "http.response.body", "body": answer})
+                elif answer is not None:
+                    await _send_json(send, answer)
+                else:
+                    status, error = _error(path, 404, f"no simulated endpoint at {path}")
+                    await _send_json(send, error, status)
+
+    async def _ask(self, path: str, body: Body) -> Refusal:
+        """Answer a request of a batch. Return the status and the body of the answer."""
+        sent = list[MutableMapping[str, Any]]()
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        async def receive() -> MutableMapping[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        await self._reply(path, json.dumps(body).encode(), {}, {"client": None}, receive, send)
+        return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
 
     async def _reply(
         self, path: str, raw: bytes, headers: Mapping[bytes, bytes], scope: Mapping[str, Any], receive: Receive,
@@ -1085,7 +1210,7 @@ class ServerProcess:
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("port", "output_tokens", "seed", "chunks"), int),
+    **dict.fromkeys(("port", "output_tokens", "seed", "chunks", "batch_checks"), int),
     **dict.fromkeys(("latency", "per_1k_prompt", "per_output", "tail", "gap"), float),
     "log": str,
 }

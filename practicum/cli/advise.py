@@ -27,7 +27,9 @@ KINDS = {
 }
 
 
-@opt.settings(where=lambda setting: setting.use != "cluster", but=("method", "settings", "before"), begins=True)
+@opt.settings(
+    where=lambda setting: setting.use not in ("cluster", "batches"), but=("method", "settings", "before"), begins=True
+)
 def advise(
     tasks: Path = Argument(..., help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
     test: Path | None = opt.task(None),

@@ -124,7 +124,7 @@ class Plain(_OnConsole):
         now = time.monotonic()
         if wait.seconds >= SHORTEST_WAIT and now - self._waited >= PLAIN_EVERY:
             self._waited = self._printed = now
-            why = "" if wait.limited else f": {one_line(wait.reason, 120)}"
+            why = "" if wait.limited or not wait.reason else f": {one_line(wait.reason, 120)}"
             self.say(f"{wait.model}: {wait_text(wait, round(wait.seconds))}{why}")
         super().waiting(wait)
 

@@ -56,6 +56,12 @@ class Count(StrEnum):
         "call[|s] in flight when the run was killed, counted at the highest possible cost",
         True,
     )
+    LEFT_IN_BATCHES = (
+        "left_in_batches",
+        "request[|s] in a batch that goes on at the provider: continue the run, now or within days, to collect "
+        "[its|their] answer[|s]",
+        True,
+    )
     ESTIMATED_USAGE = (
         "estimated_usage",
         "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",

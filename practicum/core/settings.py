@@ -82,10 +82,10 @@ class Resume(StrEnum):
     NEVER = "no"
 
 
-Use = Literal["attempts", "tools", "learning", "training", "traces", "cluster", "budget"]
+Use = Literal["attempts", "tools", "learning", "training", "traces", "cluster", "budget", "batches"]
 """Part of practicum that uses a setting. attempts: each attempt. tools: only attempts of agents with tools. learning:
 only learning, including from one query. training: only learning from a list of tasks. traces: learning from traces.
-cluster: a cluster. budget: the budget of a run."""
+cluster: a cluster. budget: the budget of a run. batches: learning and evaluation that may take hours."""
 
 
 @dataclass(frozen=True)

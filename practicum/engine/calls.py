@@ -19,6 +19,7 @@ from practicum.core.errors import (
     OutputError,
     ProviderError,
     RequestError,
+    Stopped,
     WindowError,
 )
 from practicum.core.images import images_in
@@ -36,6 +37,7 @@ from practicum.models.prompting import (
     prompt_tokens,
 )
 from practicum.models.receiving import received
+from practicum.store.flight import key_of
 from practicum.store.journal import (
     NOTE_ROLE,
     JournalRow,
@@ -227,7 +229,10 @@ class Calls(Place):
         return await self._pay(
             JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
             seat.client, prompt, schema,
-            replace(options, wait=self._wait, refused=self._state.refused_by(seat.client.name)),
+            replace(
+                options, wait=self._wait, refused=self._state.refused_by(seat.client.name),
+                key=key_of(place, question).hex(), record=self._state.journal,
+            ),
         )  # fmt: skip
 
     def _stored_error(self, stored: JournalRow) -> ProviderError:
@@ -337,6 +342,8 @@ class Calls(Place):
                 state.flight.end(sent.slot)
             if isinstance(error, RequestError):
                 state.refused_request(client.name, record, error)
+            if isinstance(error, Stopped | asyncio.CancelledError):
+                self.count(Count.LEFT_IN_BATCHES, options.key in state.journal.batched)
             raise
         finally:
             text, usage = (sent.reply.text, sent.reply.usage) if sent.reply is not None else ("", Usage())

@@ -7,7 +7,7 @@ The client does not parse the text, so that the caller can write the text to the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -34,7 +34,8 @@ class Wait:
     """Pause before a call is sent again: the model, the seconds, the number of tries so far, the maximum number of
     tries, the reason, and whether the reason is the provider's rate limit (`limited`). `moved`: `model` is the name of
     a server that has just failed, one of several servers of a model; the calls that were sent to this server move to
-    the other servers."""
+    the other servers. `batch`: the call waits until a batch of this many requests is sent or checked; `reason`
+    is then the id of the batch, or empty before it is sent."""
 
     model: str
     seconds: float
@@ -43,6 +44,19 @@ class Wait:
     reason: str
     limited: bool = False
     moved: bool = False
+    batch: int = 0
+
+
+class BatchRecord(Protocol):
+    """Record of the batches in which a run sent its requests. `key` identifies a request (see `CallOptions.key`), and
+    `batch` is a handle from which the batch's results can be read later."""
+
+    def take_batch(self, key: str) -> JSON | None:
+        """Return the batch in which an earlier process of the run sent a request, if the request has no answer yet. A
+        second call with the same key returns None."""
+
+    async def note_batch(self, id: str, batch: JSON, keys: Sequence[str]) -> None:
+        """Write to disk that requests were sent in a batch with this id."""
 
 
 async def wait_out(wait: Wait) -> None:
@@ -57,7 +71,9 @@ class CallOptions:
 
     A client awaits `wait` between two tries of a call. The `wait` that a run passes raises Stopped if the run stops
     during the pause. `refused` holds the parameters that the model's server refused before: a client omits these
-    parameters, and adds the parameters that the server refuses during this call.
+    parameters, and adds the parameters that the server refuses during this call. `key` identifies the call among all
+    calls of the run, also after a resume, and `record` is the run's record of batches; both are for clients that send
+    calls in batches.
     """
 
     temperature: float | None = None
@@ -66,6 +82,8 @@ class CallOptions:
     seed: int | None = None
     wait: Callable[[Wait], Awaitable[None]] = field(default=wait_out, compare=False, repr=False)
     refused: RefusedParameters = field(default_factory=RefusedParameters, compare=False, repr=False)
+    key: str = field(default="", compare=False, repr=False)
+    record: BatchRecord | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ Kind = Literal["transient", "filter", "window", "input", "sample", "parameter", 
 `parameter` about a parameter of the request, and `key`, `credit`, `model` and `account` about all requests."""
 
 _CODES: Mapping[str, Kind] = {
+    "token_limit_exceeded": "transient",  # too many tokens of an account's batches wait; the status is 400
     **dict.fromkeys(("json_validate_failed", "tool_use_failed", "output_parse_failed"), "sample"),
     **dict.fromkeys(
         ("context_length_exceeded", "exceed_context_size_error", "context_exceeded", "request_too_large", "3051",

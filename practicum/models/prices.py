@@ -89,9 +89,11 @@ def pricing(name: str, listed: Pricing, prices: Mapping[str, Price]) -> Pricing:
     return price
 
 
-def list_price(model: str, provider: str) -> Pricing:
-    """Return the price of a model from genai-prices."""
-    return _listed(model, provider_id=provider)
+def list_price(model: str, provider: str, batch: bool = False) -> Pricing:
+    """Return the price of a model from genai-prices, for calls in a batch if `batch` is true. If genai-prices does not
+    list a price for batches, the price of single calls is returned, which is higher."""
+    context = {"price_context": {"processing": "batch"}} if batch else {}
+    return _listed(model, provider_id=provider, **context)
 
 
 def address_price(model: str, address: str) -> Pricing:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError, ProviderError
+from practicum.core.errors import ModelError, ProviderError, Stopped
 from practicum.core.images import split_text
 from practicum.core.types import Prompt, Usage
 from practicum.models.caching import takes_breakpoints, with_breakpoints
@@ -48,7 +48,7 @@ format."""
 
 
 @dataclass(frozen=True, slots=True)
-class _SentRequest:
+class SentRequest:
     """Request to send. `sent` are the names of the request's parameters, plus "system" if the request has a system
     message. `replaced` maps the parameters that the server refused before to their replacements."""
 
@@ -123,12 +123,9 @@ class ProviderClient:
             model = self.model
             request = self._request(model, prompt, schema, settings, options.refused)
             try:
-                # The timeout in the settings limits only the time between two bytes, which a server that sends slowly
-                # never exceeds.
-                async with asyncio.timeout(options.timeout):
-                    sent = await self._ask(model, request)
+                sent = await self._ask(model, request, options)
                 reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
-            except ModelError:
+            except (ModelError, Stopped):
                 raise
             # Libraries raise exceptions of any type for the data that a server sends.
             except Exception as error:
@@ -179,7 +176,7 @@ class ProviderClient:
 
     def _request(
         self, model: AnyModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: RefusedParameters
-    ) -> _SentRequest:
+    ) -> SentRequest:
         """Return the request, without parameters that the server refused before."""
         form = refused.form(self.structure)
         if schema is not None and form != "grammar" and schema.keys() == {"enum"}:
@@ -192,27 +189,34 @@ class ProviderClient:
             sent.add("system")
         if schema is not None and form != "text":
             sent.add({"tool": "tools", "grammar": "grammar"}.get(form, "response_format"))
-        return _SentRequest(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
+        return SentRequest(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
 
-    async def _ask(self, model: AnyModel, request: _SentRequest) -> Reply:
+    async def _ask(self, model: AnyModel, request: SentRequest, options: CallOptions) -> Reply:
         """Send a request once."""
-        form, schema, settings = request.form, request.schema, request.settings
-        if isinstance(model, CommandLineModel):
-            return await model.ask(request.prompt, schema if form == "native" else None, settings)
-        if isinstance(model, ChatModel):
-            if schema is None or form in ("native", "grammar", "json_object", "text"):
-                fields = {} if schema is None else self._fields(form, schema)
-                return await model.ask({**fields, "messages": _openai_messages(request.prompt)}, settings)
-            model = model.provided
+        form, schema = request.form, request.schema
+        # The timeout in the settings limits only the time between two bytes, which a server that sends slowly never
+        # exceeds.
+        async with asyncio.timeout(options.timeout):
+            if isinstance(model, CommandLineModel):
+                return await model.ask(request.prompt, schema if form == "native" else None, request.settings)
+            if isinstance(model, ChatModel):
+                if schema is None or form in ("native", "grammar", "json_object", "text"):
+                    fields = {} if schema is None else self._fields(form, schema)
+                    return await model.ask({**fields, "messages": _openai_messages(request.prompt)}, request.settings)
+                model = model.provided
+            return provided_reply(await model.request(*self._arguments(model, request)))
+
+    def _arguments(self, model: Model, request: SentRequest) -> tuple[list[ModelMessage], Any, ModelRequestParameters]:
+        """Return the messages, settings and parameters with which a model of pydantic-ai sends a request."""
         from pydantic_ai.models import ModelRequestParameters
 
-        schema = None if form in ("json_object", "text") else schema
+        form, settings = request.form, request.settings
+        schema = None if form in ("json_object", "text") else request.schema
         if caches := takes_breakpoints(self.endpoint, model.model_name, settings.get("extra_body", {})):
             own_system = schema is None or form != "prompted"
             settings = with_breakpoints(settings, request.prompt, self.endpoint, own_system)
         parameters = ModelRequestParameters() if schema is None else self._parameters(schema)
-        messages = _messages(request.prompt, caches and request.prompt.grows)
-        return provided_reply(await model.request(messages, settings, parameters))  # type: ignore[arg-type]
+        return _messages(request.prompt, caches and request.prompt.grows), settings, parameters
 
     def _fields(self, form: Form, schema: JSON) -> JSON:
         """Return the fields of a request's body that ask for JSON."""

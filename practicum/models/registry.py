@@ -46,6 +46,9 @@ ROLES: Mapping[str, str] = {
 }
 """Name of a role in the settings → role in a run."""
 
+BATCHING = ("openai:", "anthropic:")
+"""Beginnings of the names of models that have a batch API."""
+
 LOCAL_WINDOW = 8192
 """Default window of a local model (tokens)."""
 
@@ -75,7 +78,7 @@ class ClientSettings:
     `progress` is called with the downloaded and the total bytes. `api_key_env` names the environment variable with the
     key, for models at one address. `max_reply_mb` is the maximum size of a reply (MB). `options` are added to every
     request. `output_tokens` is the output limit of local models for requests without a limit. `host` opens local models
-    on other machines.
+    on other machines. `batch_api`: calls are sent in batches (see `models.batches`).
     """
 
     concurrency: int = 16
@@ -90,6 +93,7 @@ class ClientSettings:
     options: ModelOptions = field(default_factory=ModelOptions)
     output_tokens: int = LOCAL_OUTPUT
     host: Callable[[str, ClientSettings], Client] | None = None
+    batch_api: bool = False
 
 
 @dataclass
@@ -130,6 +134,14 @@ class Models:
             await client.close()
 
     def _create(self, name: str) -> Client:
+        if self.settings.batch_api and not name.startswith(BATCHING):
+            raise UsageError(
+                "settings.conflict",
+                f"`batch_api` needs a model of {' or '.join(f'{start}NAME' for start in BATCHING)}, and {name!r} has "
+                "no batch API: leave out `batch_api`, or use another model",
+                setting="batch_api",
+                model=name,
+            )
         if is_local(name):
             return self._local(name) if self.settings.host is None else self.settings.host(name, self.settings)
         if name.startswith("scripted:"):
@@ -276,11 +288,12 @@ class Models:
         from pydantic_ai.models import Model, infer_model
         from pydantic_ai.providers import Provider, infer_provider
 
+        from practicum.models.batches import MAX_RESULTS_MB, BatchClient
         from practicum.models.provider import ProviderClient
 
         require_certificates()
         provider, _, model = name.partition(":")
-        opened: list[Any] = []
+        opened, batch = list[Any](), self.settings.batch_api
 
         def bounded(kind: str) -> Provider[Any]:
             if not kind.startswith("openai"):
@@ -288,7 +301,8 @@ class Models:
             from pydantic_ai.providers.openai import OpenAIProvider
 
             # Replies are limited, because OPENAI_BASE_URL may name any server.
-            http = http_client(os.environ.get("OPENAI_BASE_URL", "https://"), self.settings.max_reply_mb)
+            most = max(self.settings.max_reply_mb, MAX_RESULTS_MB if batch else 0)
+            http = http_client(os.environ.get("OPENAI_BASE_URL", "https://"), most)
             opened.append(http)
             return OpenAIProvider(http_client=http)
 
@@ -322,17 +336,18 @@ class Models:
         key = getattr(getattr(inferred, "client", None), "api_key", None)
         require_private_provider(inferred.base_url or "", key)
         self._check_headers(provider, inferred.base_url or "")
-        return ProviderClient(
+        # Gateways often support only chat completions, which `openai:` does not use.
+        falls_back = provider == "openai" and _at_gateway() and not batch
+        return (BatchClient if batch else ProviderClient)(
             name=name,
             model=inferred,
             endpoint=provider,
             structure=self.settings.structure,
-            price=price_of(name, self.settings.prices),
+            price=price_of(name, self.settings.prices, batch),
             attempts=self.settings.attempts,
             window=self.settings.window or inferred.profile.get("context_window"),
             supports_seed=provider.startswith("openai"),
-            # Gateways often support only chat completions, which `openai:` does not use.
-            fallback=partial(infer, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,
+            fallback=partial(infer, f"openai-chat:{model}") if falls_back else None,
             key=key if isinstance(key, str) else None,
             on_close=close,
             **self._request_fields(),
@@ -417,13 +432,14 @@ def is_local(name: str) -> bool:
     return name == "local" or name.startswith("local:")
 
 
-def price_of(name: str, prices: Mapping[str, Price]) -> Pricing:
+def price_of(name: str, prices: Mapping[str, Price], batch: bool = False) -> Pricing:
     """Return the function that prices the calls of the model with this name. The model need not be open. Local models
-    and scripts are free."""
+    and scripts are free. `batch`: the calls are sent in batches. The user's prices are used unchanged."""
     if is_local(name) or name.startswith("scripted:"):
         return pricing(name, lambda usage: 0.0, prices)
     if name.startswith(CLI):
         program, _, model = name.removeprefix(CLI).partition("/")
         return pricing(name, list_price(model, PROGRAMS[program].provider if program in PROGRAMS else program), prices)
     provider, _, model = name.partition(":")
-    return pricing(name, (lambda usage: None) if name.startswith(ADDRESSES) else list_price(model, provider), prices)
+    listed = (lambda usage: None) if name.startswith(ADDRESSES) else list_price(model, provider, batch)
+    return pricing(name, listed, prices)

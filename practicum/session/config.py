@@ -150,6 +150,11 @@ class Config(BaseModel):
         "Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent.", Panel.MODEL,
         unit="calls", resume=Resume.FREE, inert=True, first=True,
     )] = Field(default=16, ge=1)
+    batch_api: Annotated[bool, Setting(
+        "Send calls through the batch API of openai:NAME and anthropic:NAME: half the price, answers within a day.",
+        Panel.MODEL, option="--batch/--no-batch", resume=Resume.FREE, inert=True, use="batches",
+        note="A run that was stopped while a batch was under way collects its answers on resume.",
+    )] = False
     engine: Annotated[str, Setting(
         "Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in.", Panel.CLUSTER,
         resume=Resume.FREE, use="cluster",
@@ -383,6 +388,11 @@ CLASHES: tuple[Clash, ...] = (
     Clash(
         {}, "`max_turns` does not apply to {s.agent}: leave out `max_turns`", ("max_turns",), {"limits_turns": True},
         code="settings.unused",
+    ),
+    Clash(
+        lambda s: s.batch_api and s.model_options.headers,
+        "requests in a batch have no headers: leave out the headers in `model_options`, or `batch_api`",
+        code="settings.conflict", fields={"setting": "model_options"},
     ),
     Clash(
         lambda s: s.choices and kind_of(s.agent) is not None,

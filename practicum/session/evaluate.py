@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Unpack
 
 from practicum.core.context import Context
-from practicum.core.errors import ProviderError, Stopped
+from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Attempt, Task
 from practicum.core.words import quantity
@@ -25,7 +25,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits, require_keywords
 from practicum.session.foreign import acting_values
 from practicum.session.keywords import RunOptions
-from practicum.session.opening import check_tasks, open_state
+from practicum.session.opening import check_tasks, open_state, uncollected
 from practicum.session.records import load_context
 from practicum.session.result import Evaluation, RunInfo, Watch
 from practicum.session.setup import set_up, take_objects
@@ -58,6 +58,12 @@ async def evaluate(
     not replace. Raises ProviderError if no attempt could be scored.
     """
     require_keywords(evaluate, config)
+    if config.get("batch_api") and out is None:
+        raise UsageError(
+            "settings.missing",
+            "`batch_api` may take hours, and a stopped evaluation continues only in its folder: pass `out`",
+            setting="out",
+        )
     overrides = {**config, **({"method": method} if method else {}), "settings": settings or {}}
     values, parts = take_objects(overrides, parts or Parts())
     if not isinstance(context, Context):
@@ -74,7 +80,11 @@ async def evaluate(
         open_store = Store.open if is_run(folder) else Store.create
         store = stack.enter_context(open_store(folder))
         async with open_state(store, store.files, setup, act_only=True) as state:
-            watch, evaluation, warnings = one_watch(watch), None, check_tasks(tasks, state)
+            watch, evaluation, warnings = (
+                one_watch(watch),
+                None,
+                [*check_tasks(tasks, state), *uncollected(setup.config, state)],
+            )
             watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context, counts=state.counts))
             for warning in warnings:
                 watch.warned(warning)

@@ -65,6 +65,9 @@ class RunOptions(TypedDict, total=False):
     """Seed of all random choices."""
     concurrency: int
     """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
+    batch_api: bool
+    """Send calls through the batch API of openai:NAME and anthropic:NAME: half the price, answers within a day. A run
+    that was stopped while a batch was under way collects its answers on resume."""
     engine: str
     """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything except attempts
     runs in this process, and so do attempts of an agent that makes one model call."""
@@ -149,6 +152,9 @@ class ResumeOptions(TypedDict, total=False):
     (`agents.guard`)."""
     concurrency: int | None
     """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
+    batch_api: bool | None
+    """Send calls through the batch API of openai:NAME and anthropic:NAME: half the price, answers within a day. A run
+    that was stopped while a batch was under way collects its answers on resume."""
     engine: str | None
     """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything except attempts
     runs in this process, and so do attempts of an agent that makes one model call."""

@@ -46,7 +46,7 @@ from practicum.session.config import RESUMABLE, Splits, require_keywords
 from practicum.session.foreign import Origin
 from practicum.session.keywords import ResumeOptions, RunOptions
 from practicum.session.legs import Leg, begin_leg, last_leg
-from practicum.session.opening import Reserve, Shared, check_tasks, open_state
+from practicum.session.opening import Reserve, Shared, check_tasks, open_state, uncollected
 from practicum.session.records import (
     CHANGED,
     as_seed,
@@ -278,6 +278,7 @@ async def open_session(
     async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
+        warnings += uncollected(config, state)
         if splits.test and (same := setup.survey.shared(task.text for task in splits.test)):
             warnings.append(
                 f"the training tasks contain {same:,} of {quantity(len(splits.test), 'test task')}: the test score "

@@ -365,7 +365,9 @@ def nodes_text(nodes: Mapping[str, int]) -> str:
 
 
 def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:
-    """Return a wait as text: `rate limited: waiting 20 s (try 2 of 6)`."""
+    """Return a wait as text: `rate limited: waiting 20 s (try 2 of 6)`, `batch of 40 requests: next check in 90 s`."""
+    if wait.batch:
+        return f"batch of {quantity(wait.batch, 'request')}: next check in {seconds} s"
     why = "rate limited" if wait.limited else "no answer"
     waiting = "waiting" if calls == 1 else f"{calls:,} calls wait up to"
     return f"{why}: {waiting} {seconds} s (try {wait.tries + 1} of {wait.most})"

@@ -199,6 +199,16 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
     return [*unfenced, *warnings[:WARNED_TASKS], *([f"{more} more tasks are very large"] if more > 0 else [])]
 
 
+def uncollected(config: Config, state: RunState) -> list[str]:
+    """Return a warning if requests of the run are in a batch at the provider, and the run makes its calls directly."""
+    if config.batch_api or not (count := len(state.journal.earlier_batches)):
+        return []
+    return [
+        f"{quantity(count, 'request')} of this run may be in a batch at the provider: without `batch_api` they are "
+        "sent, and paid, again"
+    ]
+
+
 def call_options(config: Config) -> CallOptions:
     """Return the options of the run's model calls."""
     return CallOptions(config.temperature, config.output_tokens, config.timeout)
@@ -228,6 +238,7 @@ def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSetting
     return ClientSettings(
         config.concurrency, config.structure, config.retries + 1, config.window, folder, config.prices, parts.progress,
         config.api_key_env, config.max_reply_mb, config.model_options, config.output_tokens,
+        batch_api=config.batch_api,
     )  # fmt: skip
 
 

@@ -177,13 +177,14 @@ def discard_journal(store: Store) -> None:
     """Remove the calls of a run and the results of these calls.
 
     The run's configuration, tasks and versions stay, and so do the calls that were in flight when the run was killed,
-    because they may have been paid for.
+    and the batches that were sent, because they may have been paid for.
     """
     journal = schema.journal
     of_places = (schema.prompts, schema.texts, schema.steps, schema.attempts, schema.lessons, schema.reviews)
 
     def change(at: Transaction) -> None:
-        at.run(at.delete(journal).where(journal.c.role != schema.IN_FLIGHT))
+        paid = (journal.c.role == schema.IN_FLIGHT) | journal.c.place.startswith(schema.BATCH)
+        at.run(at.delete(journal).where(~paid))
         for table in of_places:
             at.run(at.delete(table))
 
@@ -440,8 +441,8 @@ def run_config(path: Path) -> dict[str, Any]:
 
 
 def acting_config(config: Config) -> dict[str, Any]:
-    """Return a configuration without the settings of learning, of the cluster and of the budget."""
-    values = config.model_dump(exclude={*used_by("training", "cluster", "budget")})
+    """Return a configuration without the settings of learning, of the cluster, of batches and of the budget."""
+    values = config.model_dump(exclude={*used_by("training", "cluster", "batches", "budget")})
     return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
 
 

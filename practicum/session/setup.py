@@ -74,6 +74,11 @@ CLASHES: tuple[Clash, ...] = (
         code="method.unsuitable",
     ),
     Clash(
+        lambda s: s.config.batch_api and s.parts.clients,
+        "`batch_api` only applies to models by name, not to clients in Parts: leave out `batch_api`",
+        code="settings.unused", fields={"setting": "batch_api"},
+    ),
+    Clash(
         {"config.before": True}, "`before` scores the test tasks: pass `test`, or leave out `before`",
         unless={"splits.test": ON}, code="tasks.missing", fields={"tasks": "test"},
     ),

@@ -23,7 +23,8 @@ from practicum.core.files import make_folder
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
 from practicum.store.backend import STORES, Backend, store_at
-from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
+from practicum.store.dialects import ROW
+from practicum.store.flight import FLIGHT_FILE, Flight, key_of, left_in_flight
 from practicum.store.folder import (
     SPACES,
     STORE_FILE,
@@ -490,13 +491,23 @@ class Store(Scope):
             # error.
             self._raise_failure()
 
+    def batched(self) -> dict[str, Any]:
+        """Return the last batch in which each request was sent, by the key of the request (`flight.key_of`, in
+        hexadecimal digits). A batch is the value that `Journal.note_batch` received."""
+        t = schema.journal.c
+        noted = self.rows(self.select(t.answer, ROW).where(t.place.startswith(schema.BATCH)).order_by(ROW))
+        notes = [json.loads(row.answer) for row in noted]
+        return {key: note["batch"] for note in notes for key in note["keys"]}
+
     def _book_left_in_flight(self) -> None:
         """Record in the journal, as spent, the calls that were in flight when an earlier process was killed."""
 
-        def paid() -> Iterable[tuple[str, str]]:
+        def paid() -> Iterable[bytes]:
+            # The answers of a batch are collected later, so the call is recorded as spent when its answer is journaled.
+            yield from (bytes.fromhex(key) for key in self.batched())
             t = schema.journal.c
             for row in self.rows(self.select(t.place, t.digest).where(t.calls > 0)):
-                yield row[0], row[1]
+                yield key_of(row[0], row[1])
 
         rows = [
             {

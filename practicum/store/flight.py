@@ -106,9 +106,9 @@ class Flight:
             ) from error
 
 
-def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
-    """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the place and the
-    digest of each call in the journal. This function is only called if the file contains calls."""
+def left_in_flight(folder: Path, journaled: Callable[[], Iterable[bytes]]) -> list[Sent]:
+    """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the key of each call
+    that is in the journal or was sent in a noted batch. It is only called if the file contains calls."""
     try:
         with (folder / FLIGHT_FILE).open("rb") as file:
             data = file.read(MOST_SLOTS * _SLOT.size)
@@ -122,5 +122,5 @@ def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str
             read, cached, written = (min(max(n, 0), MOST_TOKENS) for n in tokens)
             usage = Usage(1, read, cached, written, usd if 0 <= usd < math.inf else None)
             calls.append(Sent(id.hex(), key, usage))
-    journaled_keys = {key_of(place, digest) for place, digest in journaled()} if calls else set()
+    journaled_keys = {*journaled()} if calls else set()
     return [sent for sent in calls if sent.key not in journaled_keys]

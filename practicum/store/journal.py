@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Select, func, select
@@ -19,6 +20,7 @@ from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import ROW
+from practicum.store.flight import key_of
 from practicum.store.schema import IN_FLIGHT, USAGE, text_key
 from practicum.store.scope import Scope
 
@@ -152,6 +154,8 @@ class Journal:
         # yet, and the outages.
         self._last, self._unread, self._outages = (0, 0, []) if store is None else self._read_begin()
         self._new_outages = 0
+        # Keys of the requests that this process sent in batches, or collects from batches.
+        self.batched: set[str] = set()
         self._unused: dict[str, JournalRow] = {}
         self._texts: set[bytes] = set()
         self._read: set[int] = set()
@@ -227,6 +231,29 @@ class Journal:
         noted = table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
         rows = self._rows(self._scope.select(table.c.answer, ROW).where(noted).order_by(ROW))
         return [tuple(json.loads(row.answer)) for row in rows]
+
+    async def note_batch(self, id: str, batch: Any, keys: Sequence[str]) -> None:
+        """Write to disk that the requests with these keys (`flight.key_of`, in hexadecimal digits) were sent in a
+        batch. `batch` is a JSON value from which the results can be read later."""
+        value = json.dumps({"batch": batch, "keys": [*keys]})
+        await self.write(JournalRow(f"{schema.BATCH}{id}", NOTE_ROLE, NOTE_ROLE, value))
+        self.batched.update(keys)
+
+    def take_batch(self, key: str) -> Any:
+        """Return the batch in which an earlier process sent a request, or None if the request was not sent in a batch,
+        has an answer in the journal, or was taken before."""
+        if (batch := self.earlier_batches.pop(key, None)) is not None:
+            self.batched.add(key)
+        return batch
+
+    @cached_property
+    def earlier_batches(self) -> dict[str, Any]:
+        """Batches in which earlier processes sent requests, by the keys of the requests that have no answer yet."""
+        earlier = {} if self.store is None else self.store.batched()
+        t = schema.journal.c
+        for place, digest in self._rows(self._scope.select(t.place, t.digest).where(t.calls > 0)) if earlier else ():
+            earlier.pop(key_of(place, digest).hex(), None)
+        return earlier
 
     @property
     def lost_last(self) -> frozenset[str]:

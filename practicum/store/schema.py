@@ -21,6 +21,9 @@ FORMAT = StoreFormat(0x70537032, partial(metadata.create_all, checkfirst=False))
 IN_FLIGHT = "in flight"
 """Role of the journal rows of calls that were in flight when their process was killed."""
 
+BATCH = "batch "
+"""Beginning of the places of the notes about batches that were sent to a provider, before the id of the batch."""
+
 FORGETTING, FORGOTTEN = "forgetting", "forgotten"
 """States of a run with removed content: `forgetting` while only the rows are removed, `forgotten` when the bytes of the
 rows are also removed from all files."""

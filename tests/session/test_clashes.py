@@ -75,6 +75,12 @@ RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
     ({"method": "none", "settings": {"gate": True}}, "method.unsuitable", {}),
     ({"settings": {"gate": True}}, "tasks.missing", {"tasks": "val"}),
     ({"before": True}, "tasks.missing", {"tasks": "test"}),
+    ({"batch_api": True}, "settings.unused", {"setting": "batch_api"}),
+    (
+        {"batch_api": True, "model_options": {"headers": {"X-Team": "a"}}},
+        "settings.conflict",
+        {"setting": "model_options"},
+    ),
     ({"validate_every": 2}, "tasks.missing", {"tasks": "val"}),
     ({"agent": "tools:json:loads", "learn_tools": True, "method": "episodes"}, "method.unsuitable", {}),
     ({"scorer": "appworld"}, "settings.conflict", {}),

@@ -97,6 +97,6 @@ def in_child(work: Callable[[], object]) -> Any:
     with os.fdopen(reading, "rb") as answer:
         pickled = answer.read()
     _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
+    code = abs(os.waitstatus_to_exitcode(status))
     assert code in (0, KILLED), f"the child ended with {code}"
     return KILLED if code == KILLED else pickle.loads(pickled)
