@@ -284,7 +284,6 @@ class Models:
         return {"extra_body": options.extra_body, "headers": headers, "secrets": secrets}
 
     def _hosted(self, name: str) -> Client:
-        from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import Model, infer_model
         from pydantic_ai.providers import Provider, infer_provider
 
@@ -315,24 +314,13 @@ class Models:
 
         try:
             inferred = infer(name)
-        except ImportError as error:
-            if unmet_requirements():
-                raise
-            # The extra may have another name than the provider: `google` for `google-cloud`.
-            named = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
-            extra = named[1] if named else provider
-            raise UsageError(
-                "extra.missing", f"model {name!r} needs: pip install 'pydantic-ai-slim[{extra}]'"
-            ) from error
         except AttributeError:
             raise
         # Each provider's library raises another class of error for a missing setting.
         except Exception as error:
-            if isinstance(error, UserError | ValueError) and str(error).startswith("Unknown"):
-                raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name) from error
-            raise UsageError(
-                "model.no_key", f"model {name!r} cannot be used: {_missing_setting(str(error))}"
-            ) from error
+            if isinstance(error, ImportError) and unmet_requirements():
+                raise
+            raise _usage_error(name, error) from error
         key = getattr(getattr(inferred, "client", None), "api_key", None)
         require_private_provider(inferred.base_url or "", key)
         self._check_headers(provider, inferred.base_url or "")
@@ -352,6 +340,20 @@ class Models:
             on_close=close,
             **self._request_fields(),
         )
+
+
+def _usage_error(name: str, error: Exception) -> UsageError:
+    """Return the error for a model that pydantic-ai cannot open."""
+    from pydantic_ai.exceptions import UserError
+
+    if isinstance(error, ImportError):
+        # The extra may have another name than the provider: `google` for `google-cloud`.
+        named = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
+        extra = named[1] if named else name.partition(":")[0]
+        return UsageError("extra.missing", f"model {name!r} needs: pip install 'pydantic-ai-slim[{extra}]'")
+    if isinstance(error, UserError | ValueError) and str(error).startswith("Unknown"):
+        return UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name)
+    return UsageError("model.no_key", f"model {name!r} cannot be used: {_missing_setting(str(error))}")
 
 
 def _missing_setting(advice: str) -> str:
