@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,14 +15,15 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.operations import Key, Space, perform_at, require_user
 from practicum.cli.output import Printer
-from practicum.core.errors import UsageError
-from practicum.core.files import write_atomic
+from practicum.core.errors import StoreError, UsageError
+from practicum.core.files import read_bytes, write_atomic
 from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
 from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
     from practicum.core.context import Context
+    from practicum.core.edits import Entry
 
 
 def export(
@@ -42,9 +44,10 @@ def export(
     """Write a context or the outcomes of a space as a file.
 
     The formats `markdown`, `json` and `agents-md` write a context as one file, `skills` as a folder of Agent Skills:
-    one for each section, or for each topic of the entries. The format `tools` writes the descriptions of tools. The
-    formats `tasks` and `traces` write outcomes as JSON lines; `traces` includes the answers. --user writes all stored
-    data of an end user as JSON lines, from one --space or from all spaces of a store.
+    one for each section, or for each topic of the entries. With `agents-md`, --output may name an existing file: only
+    the part that belongs to practicum is replaced. The format `tools` writes the descriptions of tools. The formats
+    `tasks` and `traces` write outcomes as JSON lines; `traces` includes the answers. --user writes all stored data of
+    an end user as JSON lines, from one --space or from all spaces of a store.
     """
     if user is not None:
         export_user(where, user, space, key, output, Printer(json_))
@@ -89,7 +92,9 @@ def export_context(
     else:
         text = playbook.export(context, format, corrections)
     if output is not None:
-        if format != "skills":
+        if format == "agents-md":
+            write_instructions(output, (*context, *corrections))
+        elif format != "skills":
             write_atomic(output, text)
         out.print(
             f"version {context.version} with {quantity(len(context) + len(corrections), 'entry')} written to {output}"
@@ -107,6 +112,19 @@ def export_context(
     if held:
         # Print to standard error, because standard output may be the exported text.
         Printer(True).print(waiting_line(held, split_version(run)[0]))
+
+
+def write_instructions(output: Path, entries: Iterable[Entry]) -> None:
+    """Write entries as practicum's part of an instruction file of coding agents; every other byte stays."""
+    from practicum.core.instructions import with_entries
+
+    # A link, such as CLAUDE.md to AGENTS.md, stays a link.
+    path = output.resolve()
+    try:
+        content = read_bytes(path) if path.exists() else b""
+    except OSError as error:
+        raise StoreError("file.unreadable", f"cannot read {output}: {error.strerror}") from error
+    write_atomic(path, with_entries(content, entries, output))
 
 
 def write_skills(

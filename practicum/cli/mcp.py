@@ -86,8 +86,9 @@ def mcp(
         options = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
         arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
         arguments += [part for one in grant for part in ("--grant", one.value)]
-        # Use the full path of Python, because desktop programs usually do not have the environment on their PATH.
-        started = {"command": sys.executable, "args": ["-m", "practicum.cli.app", "mcp", *arguments]}
+        # Use the full path of Python, because desktop programs usually do not have the environment on their PATH. With
+        # -P, no module of the current folder, which may be a project of others, is imported.
+        started = {"command": sys.executable, "args": ["-P", "-m", "practicum.cli.app", "mcp", *arguments]}
         from practicum.cli.output import Printer
 
         Printer(True).result({"mcpServers": {"practicum": started}})

@@ -134,9 +134,7 @@ def _plugin(name: str) -> Any:
     """Load a command that a package registers."""
     registered = COMMANDS.load(name)
     if not isinstance(registered, typer.Typer):
-        app = _app()
-        app.command(name)(registered)
-        return get_command(app)
+        return _built(registered, name)
     registered._add_completion = False
     command = get_command(registered)
     command.name = name
@@ -244,7 +242,11 @@ def _suggestion(group: str, name: str) -> str:
 
 def build(path: str, *, at_service: bool = False) -> Any:
     """Build a command of practicum with its options. See `function_of` for `at_service`."""
-    function = function_of(path, at_service=at_service)
+    return _built(function_of(path, at_service=at_service), path)
+
+
+def _built(function: Any, path: str) -> Any:
+    """Build the command at `path` from its function."""
     parameters = parameters_of(function)
     options = {p.name: info for p in parameters if isinstance(info := info_of(p), CommandOption)}
     later = frozenset(name for name, info in options.items() if not info.first)

@@ -53,6 +53,10 @@ CODES: Mapping[str, str] = {
     "environment.invalid_address": "This is not the address of an environment's server: correct it.",
     "environment.unreachable": "The environment's server does not answer: start it, or correct the address.",
     "environment.failed": "The environment's server failed on a task: see the log of the server.",
+    # Coding agents
+    "program.not_connected": "The program is not connected in this folder: change to the folder of `connect`.",
+    "program.unsupported": "The program does not support this way to connect: choose another way.",
+    "git.failed": "git failed in the user's repository: see the message.",
     # Settings
     "settings.unknown": "No setting has this name: use one of the names in the message.",
     "settings.invalid": "A setting has an invalid value: see the message for valid values.",
@@ -238,6 +242,7 @@ CODES: Mapping[str, str] = {
     "request.unknown_path": "Nothing exists at this path: correct the path.",
     "request.wrong_verb": "The path does not take this HTTP method: use a method from the `allow` header.",
     "request.encoded": "The body is compressed: send it without content-encoding.",
+    "request.no_websocket": "The proxy takes no WebSocket connections: send requests by POST.",
     "request.not_passed": "The proxy does not forward this request: the operator can allow it with --pass.",
     "form.expired": "The form has expired: open the page again, and send the form again.",
     "form.foreign": "The form was sent from another site: send it from a page of the service.",

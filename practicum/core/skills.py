@@ -94,7 +94,7 @@ class Part(BaseModel):
         text = clean(shown_text(entry)) if self.label else shown_text(entry)
         if self.label:
             text = behind(f"- [{self.label}]", text)
-        elif self.verbatim != _digest(text):
+        elif self.verbatim != text_digest(text):
             text = visible_to_model(text)
         return f"{text}{self.after}".encode(errors="backslashreplace")
 
@@ -120,7 +120,8 @@ class SkillFiles:
         return SKILL if SKILL in self.files else SKILL.lower()
 
 
-def _digest(text: str) -> str:
+def text_digest(text: str) -> str:
+    """Return the digest of a text, as in `Part.verbatim`."""
     return sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -249,17 +250,18 @@ def _entries(skill: str, file: str, content: bytes, executable: bool, is_main: b
         pieces += _pieces(skill, body)
     else:
         pieces.append((HIDDEN, "", body))
-    adds, before = list[Add](), ""
+    return part_edits(about, pieces)
+
+
+def part_edits(about: Mapping[str, Any], pieces: Iterable[tuple[str, str, str]], start: int = 0) -> list[Add]:
+    """Return edits that add the pieces of a file, given the section, the label and the text of each piece. `about` has
+    the skill and the file of the parts, and `start` is the index of the first part."""
+    adds = list[Add]()
     for section, label, piece in _joined(pieces):
-        part_text = piece.rstrip()
-        data = {**about, "at": len(adds), "after": piece[len(part_text) :], **({"label": label} if label else {})}
-        if label:
-            part_text = _item_text(part_text)
-        elif visible_to_model(part_text) != part_text:
-            data["verbatim"] = _digest(part_text)
-        adds.append(Add(section, part_text, data={PART: data}, sources=("seed",)))
-        before += piece
-    assert before == text
+        text = piece.rstrip()
+        data = {**about, "at": start + len(adds), "after": piece[len(text) :]}
+        data |= {"label": label} if label else {"verbatim": text_digest(text)}
+        adds.append(Add(section, _item_text(text) if label else text, data={PART: data}, sources=("seed",)))
     return adds
 
 
@@ -289,7 +291,7 @@ _ITEM = re.compile(r"^- \[([a-z](?:0|[1-9][0-9]{0,9}))\](?: [^\n]+|(?:\n+  [^\n]
 
 def _pieces(skill: str, body: str) -> Iterator[tuple[str, str, str]]:
     """Yield the section, the label and the text of each piece of a markdown text."""
-    for chunk in _chunks(body):
+    for chunk in chunks(body):
         end = 0
         items = [item for item in _ITEM.finditer(chunk) if _is_as_exported(item)]
         for item in items:
@@ -299,7 +301,7 @@ def _pieces(skill: str, body: str) -> Iterator[tuple[str, str, str]]:
         yield HIDDEN if items else skill, "", chunk[end:]
 
 
-def _chunks(body: str) -> Iterator[str]:
+def chunks(body: str) -> Iterator[str]:
     """Yield a markdown text in parts that each begin with headings. A heading that is directly above another
     heading is in the part of the other heading."""
     chunk, fence, has_text = list[str](), "", False

@@ -28,6 +28,9 @@ else:
     runpy.run_module(target, run_name="__main__", alter_sys=True)
 """
 
+CAPTURE_VARIABLE = "PRACTICUM_CAPTURE"
+"""Environment variable that is `off` for the coding agents that practicum starts: their sessions are not captured."""
+
 _NEEDED = {
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"),

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from practicum.core.errors import ModelError, ProviderError, UsageError
-from practicum.core.subprocesses import Finished, environment
+from practicum.core.subprocesses import CAPTURE_VARIABLE, Finished, environment
 from practicum.core.types import Usage
 from practicum.core.words import one_line
 
@@ -79,7 +79,7 @@ class Program:
     @property
     def env(self) -> dict[str, str]:
         """Environment variables of the program."""
-        return {**environment(*_NETWORK, *self.variables), **self.settings}
+        return {**environment(*_NETWORK, *self.variables), CAPTURE_VARIABLE: "off", **self.settings}
 
     def require(self, user: str) -> None:
         """Raise UsageError if the program is not installed. `user` is the part of practicum that needs the program."""

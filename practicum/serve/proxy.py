@@ -68,6 +68,12 @@ class Proxy:
             return
         call.route = "upstream"
         space = await self._entrance.enter_as(call, "ask")
+        if b"sec-websocket-key" in call.headers:
+            # Codex tries this first. After a 426, it sends its requests by POST without a second try.
+            raise RequestRefused(
+                "request.no_websocket", f"{path:.200} does not take WebSocket connections: send requests by POST",
+                (b"upgrade", b"HTTP/1.1"),
+            )  # fmt: skip
         await self._require_response(call, space, self.passing.response(method, path))
         body = await self._body(call, space)
         if method == "POST" and path in COUNTING:

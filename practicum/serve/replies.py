@@ -27,8 +27,8 @@ memory was full."""
 _STATUSES_OF_CODES: Mapping[str, int] = {
     "request.malformed": 400, "key.missing": 401, "key.wrong": 401, "key.expired": 401, "key.forbidden": 403,
     "key.not_configured": 403, "request.not_passed": 403, "request.unknown_path": 404, "response.unknown": 404,
-    "request.wrong_verb": 405, "request.too_large": 413, "request.encoded": 415, "request.too_many": 429,
-    "service.timeout": 503, "key.duplicate": 409, "version.unknown": 404,
+    "request.wrong_verb": 405, "request.too_large": 413, "request.encoded": 415, "request.no_websocket": 426,
+    "request.too_many": 429, "service.timeout": 503, "key.duplicate": 409, "version.unknown": 404,
 }  # fmt: skip
 """HTTP statuses by error code."""
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Table, func
 
 from practicum import methods
-from practicum.core import playbook, skills
+from practicum.core import instructions, playbook, skills
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delete, Delta, Refused
 from practicum.core.errors import ContextFileError, NotARun, PracticumError, StoreError, UsageError
@@ -386,8 +386,9 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 
 
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
-    """Return the context of a run folder, of a playbook file (markdown or JSON), of a folder of Agent Skills, or of a
-    prompt in a registry (REGISTRY:PROMPT@VERSION, such as mlflow:support@prod).
+    """Return the context of a run folder, of a playbook file (markdown or JSON), of an instruction file of coding
+    agents (CLAUDE.md), of a folder of Agent Skills, or of a prompt in a registry (REGISTRY:PROMPT@VERSION, such as
+    mlflow:support@prod).
 
     A version is a number or a name, and may also be appended to the folder: RUN@prod. Without a version, the version
     that agents see is returned: the live version of a served space, or else the last version. All entries of a run from
@@ -410,7 +411,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
         if is_prompt(path):
             return load_prompt(path)
         raise ContextFileError("playbook.not_found", f"no run and no playbook file at {path}")
-    return playbook.load(path)
+    return instructions.load(path) if instructions.is_instructions(path) else playbook.load(path)
 
 
 def read_by_origin(store: Store, version: int | None = None) -> Context:

@@ -32,6 +32,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.files import read_bytes, read_text, write_atomic
+from practicum.core.instructions import is_outside
 from practicum.core.playbook import ADVICE
 from practicum.core.sections import plain_name
 from practicum.core.skill_rules import MOST_DESCRIPTION, MOST_NAME, skill_problems
@@ -112,7 +113,7 @@ async def skills_of(entries: Sequence[Entry], model: str | None = None) -> list[
     placed = {entry.id for files in stored.values() for parts in files.values() for _, entry in parts}
     sections = dict[str, list[Entry]]()
     for entry in entries:
-        if not entry.hidden and entry.id not in placed:
+        if not entry.hidden and entry.id not in placed and not is_outside(entry):
             sections.setdefault(entry.section, []).append(entry)
     skills = list[SkillFiles]()
     for name, files in stored.items():

@@ -102,7 +102,7 @@ def test_diff_compares_versions_runs_and_playbook_files(shell: Shell) -> None:
 
 
 def test_the_playbook_is_exported_to_standard_output_or_a_file_with_the_same_bytes(shell: Shell) -> None:
-    for form in ("markdown", "json", "agents-md"):
+    for form in ("markdown", "json"):
         printed = shell(f"export runs/first --format {form}").out
         assert shell.json(f"export runs/first --format {form}")["text"] == printed
         shell(f"export runs/first --format {form} --output none/yet/OUT")

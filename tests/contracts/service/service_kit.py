@@ -119,7 +119,8 @@ CODES = {
     "space.invalid_name space.unknown user.unknown version.unknown",
     405: "request.wrong_verb",
     409: "entry.changed learning.disabled review.decided rollout.decided rollout.pending space.in_use",
-    413: "request.too_large", 429: "request.too_many", 502: "upstream.broken upstream.unreachable",
+    413: "request.too_large", 426: "request.no_websocket", 429: "request.too_many",
+    502: "upstream.broken upstream.unreachable",
     504: "upstream.timeout", 507: "store.unwritable",
 }  # fmt: skip
 STATUSES = {code: status for status, codes in CODES.items() for code in codes.split()}

@@ -224,6 +224,7 @@ def test_with_the_services_key_a_client_uses_models_and_responses_of_its_space_o
             assert f"--pass /v1/{path.partition('/')[0]}" in reply.json["error"]["message"]
             assert not reply.received
     agent.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).refused("request.not_passed")
+    agent.send("GET", RESPONSES, **{"sec-websocket-key": "k"}).refused("request.no_websocket")
     # A key with all roles for all spaces needs no option for that.
     assert locked.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).received
     id = agent.ask(path=RESPONSES).json["id"]
