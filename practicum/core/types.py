@@ -121,7 +121,8 @@ class Recorded:
 
     `own` means that the ids in `trace.used` are ids of the context that learns now, not of another run's context.
     `retrieved` are the entries that were retrieved for the task, with their similarity. `outcome` is the feedback
-    that follows from the events after the attempt, such as an objection of the user.
+    that follows from the events after the attempt, such as an objection of the user. `later` is the user's next message
+    in the session, which may begin another task.
     """
 
     trace: Trace
@@ -129,6 +130,7 @@ class Recorded:
     own: bool = False
     outcome: Feedback | None = None
     retrieved: tuple[tuple[str, float], ...] = ()
+    later: str = ""
 
 
 @dataclass(frozen=True, slots=True)

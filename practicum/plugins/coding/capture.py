@@ -28,7 +28,7 @@ MOST_BYTES = 2**20
 
 
 def capture(
-    program: str = Argument(..., metavar="PROGRAM"),
+    program: str = Argument(..., metavar="PROGRAM", help="The coding agent, as in `practicum connect`."),
     event: str | None = Argument(None, help="The event as JSON (default: standard input)."),
     store: Path = Option(..., metavar="DIR", help="The folder of captured sessions."),
     then: str | None = Option(None, metavar="JSON", help="A command to run next with the event, as a JSON list."),

@@ -61,7 +61,9 @@ class Project:
             stream = TraceStream(session.transcript)
             try:
                 for task in stream:
-                    content = TASK.dump_json(replace(task, id="", meta={}))
+                    # A request is not learned from again if only the user's next message is new.
+                    recorded = task.recorded and replace(task.recorded, later="")
+                    content = TASK.dump_json(replace(task, id="", meta={}, recorded=recorded))
                     mark = blake2b(content, digest_size=4).hexdigest()
                     yield replace(task, id=f"{task.id if '/' in task.id else f'{task.id}/1'}.{mark}")
             except TaskFileError as error:

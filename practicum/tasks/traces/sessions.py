@@ -71,6 +71,7 @@ class Session:
                 meta=self.meta | {"evidence": ", ".join(one.signal for one in evidence)},
                 history=tuple(history[-MOST_HISTORY:]),
                 outcome=feedback(evidence),
+                later=truncate(later[0].text, MOST_TEXT) if later else "",
             ):
                 yield task
                 answer = "" if task.recorded is None else task.recorded.trace.answer

@@ -149,14 +149,15 @@ class RecordPlace:
         meta: Mapping[str, Any],
         history: tuple[Turn, ...] = (),
         outcome: Feedback | None = None,
+        later: str = "",
     ) -> Iterator[Task]:
         """Yield the task that these items record. If no item holds the input, or if the agent has neither an item nor
         an `answer`, report a problem instead.
 
         The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
         replaced by the last message in the agent's last turn, or by the last action in this turn if the turn has no
-        message. The thoughts directly before the answer become the reasoning of the trace. `history` and `outcome`: see
-        `Task` and `Recorded`.
+        message. The thoughts directly before the answer become the reasoning of the trace. For `history`, `outcome` and
+        `later` see `Task` and `Recorded`.
         """
         items = [item for item in items if item.text.strip()]
         first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
@@ -180,7 +181,8 @@ class RecordPlace:
         line = {} if self.line is None else {"line": self.line}
         meta = nonempty_values({**meta, "system": system}) | line
         images = marked(address for item in items if item.kind == "user" for address in item.images)
-        yield Task(id, asked, None, meta, Recorded(trace, score, outcome=outcome), history=history, images=images)
+        recorded = Recorded(trace, score, outcome=outcome, later=later)
+        yield Task(id, asked, None, meta, recorded, history=history, images=images)
 
 
 def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,19 @@ def test_a_stream_of_traces_is_learned_from_as_it_is_read(tmp_path: Path) -> Non
     assert {number(call) for call in validated.calls("agent")} == {80}
 
 
+def test_the_judge_reads_the_next_message_of_the_user(tmp_path: Path) -> None:
+    turns = ["Draw the chart of 2.", "Here it is.", "Draw the chart of 3 in the office colours.", "Here it is."]
+    lines = [
+        {"type": ("user", "assistant")[n % 2], "sessionId": "s", "uuid": f"{n}", "message": {"content": text}}
+        for n, text in enumerate(turns)
+    ]
+    path = written(tmp_path, "\n".join(map(json.dumps, lines)), "session.jsonl")
+    seen = learned(tmp_path, practicum.TraceStream(path, trust="own"), judged=True)
+    # The second request is a next message for the first verdict, and the task of the second verdict.
+    texts = [call.text for call in seen.calls("judge")]
+    assert sorted(text.index("office colours") > text.rindex("Here it is.") for text in texts) == [False, True]
+
+
 # ---- playbooks
 
 LINE = st.sampled_from([
