@@ -124,7 +124,7 @@ def shell(folder: Path, model: ServerProcess, launcher: Launcher) -> Iterator[Ca
 
 
 def follow(page: str, folder: Path, model: ServerProcess, launcher: Launcher, port: str = "8700") -> str:
-    """Run the commands of a page in their order. Return what they print."""
+    """Run the commands of a page in their order. Return their output."""
     save_programs(page, folder, port)
     with shell(folder, model, launcher) as run:
         return "".join(run(body.replace(":8700", f":{port}")) for kind, body in blocks_of(page) if kind == "bash")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from practicum.core.context import Context
@@ -101,14 +101,20 @@ def _page(entries: Iterable[Entry]) -> tuple[str, int]:
     return text, count_tokens(text)
 
 
-@cache
-def _page_without(sections: tuple[str, ...]) -> Callable[[Iterable[Entry]], tuple[str, int]]:
-    return lambda entries: _page(e for e in entries if e.section not in sections)
+@dataclass(frozen=True, slots=True)
+class _PageWithout:
+    """Rendering of a page without these sections. Unlike a function in a function, an object of this class can be
+    pickled with the renderings of a context."""
+
+    sections: tuple[str, ...]
+
+    def __call__(self, entries: Iterable[Entry]) -> tuple[str, int]:
+        return _page(e for e in entries if e.section not in self.sections)
 
 
 def render_full(context: Context, *without: str) -> View:
     """Show every entry that is not hidden, except entries in the sections `without`."""
-    render = _page_without(without) if without else _page
+    render = _PageWithout(without) if without else _page
     shown = [pair for pair in context.rendered(render) if pair[0]]
     return replace(_paged(context, shown), entries=partial(_not_hidden, context, *without))
 

@@ -1,4 +1,4 @@
-"""Agents that work in a copy of a task's repository (`cli:claude`, `cli:codex`). The programs are stand-ins."""
+"""Agents that work in a copy of a task's repository (`cli:claude`, `cli:codex`). Scripts replace the programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def attempted(repository: Path | None, **config: Any) -> tuple[Trace, practicum.
     return attempt.trace, evaluation
 
 
-def test_the_diff_of_the_copy_applies_to_the_repository_which_is_unchanged(
+def test_the_diff_of_the_copy_applies_to_the_unchanged_repository(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = "echo 'print(2)' > a.py; touch built; git rev-list --all --count > count; git commit -qam mine"
@@ -65,12 +65,12 @@ def test_the_diff_of_the_copy_applies_to_the_repository_which_is_unchanged(
     assert evaluation.usage == Usage(3, 19, 5, 9, 0.25, 3)
     subprocess.run(["git", "apply"], input=trace.data["diff"].encode(), cwd=repository, check=True)
     assert (repository / "a.py").read_text() == "print(2)\n"
-    # The copy has one commit of practicum, and what git ignores is in no diff.
+    # The copy has one commit of practicum, and the diff has no files that git ignores.
     assert (repository / "count").read_text() == "1\n"
     assert not (repository / "built").exists()
-    [args], [given] = agent.calls(), agent.calls("input")
+    [args], [sent] = agent.calls(), agent.calls("input")
     assert args.splitlines()[args.splitlines().index("--max-turns") + 1] == "7"
-    assert given == "Fix it."
+    assert sent == "Fix it."
 
 
 @pytest.mark.parametrize("name", ["claude", "codex"])

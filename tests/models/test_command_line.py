@@ -1,6 +1,6 @@
 """Models that are called through the programs of coding agents (`cli:claude`, `cli:codex`).
 
-The programs are stand-ins that print recorded events. The real programs are tried in tests/agents/test_programs.py.
+Scripts that print recorded events replace the programs. The real programs are tried in tests/agents/test_programs.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import make_tasks
-from standins import Event, StandIn, claude, codex, said
+from standins import Event, StandIn, claude, codex, message
 
 import practicum
 from practicum.core.errors import PracticumError, UsageError
@@ -84,9 +84,9 @@ def test_a_call_replaces_the_system_prompt_and_reads_no_settings_of_the_user(
     program.prints(*(claude() if program.name == "claude" else codex(WARNING)), first=save)
     prompt = Prompt("You answer.", "ping\ud800", turns=(Turn("2+2?", "four"),))
     assert answer(f"cli:{program.name}/m1", prompt=prompt, temperature=0.0).text == "pong"
-    [args], [given], [env], [cwd] = (program.calls(what) for what in ("args", "input", "env", "cwd"))
+    [args], [sent], [env], [cwd] = (program.calls(kind) for kind in ("args", "input", "env", "cwd"))
     assert args.splitlines()[-2:] == ["--model", "m1"]
-    assert given.index("2+2?") < given.index("four") < given.index("ping?")
+    assert sent.index("2+2?") < sent.index("four") < sent.index("ping?")
     assert (program.folder / "system.md").read_text() == "You answer."
     assert "sk-user" not in env
     assert not Path(cwd.strip()).exists()
@@ -101,7 +101,7 @@ def test_usage_and_cost_are_those_that_claude_reports(program: StandIn) -> None:
 
 
 @only_codex
-def test_codex_reports_no_cost_so_a_known_model_has_its_listed_price(program: StandIn) -> None:
+def test_codex_reports_no_cost_so_a_listed_model_has_its_listed_price(program: StandIn) -> None:
     program.prints(*codex())
     assert answer("cli:codex").usage == Usage(1, 42, 8, 16, None)
     assert answer("cli:codex/gpt-4.1-mini").usage.usd == pytest.approx((34 * 0.4 + 8 * 0.1 + 16 * 1.6) / 1e6)
@@ -128,7 +128,7 @@ def test_a_schema_that_the_provider_refuses_is_put_into_the_prompt(program: Stan
 
 
 NOT_LOGGED_IN = claude("Not logged in", is_error=True)
-NOT_LOGGED_IN[1] = said("Not logged in", error="authentication_failed")
+NOT_LOGGED_IN[1] = message("Not logged in", error="authentication_failed")
 OVER_PLAN = claude("You've hit your session limit", is_error=True, api_error_status=429)
 OVER_PLAN[2] = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1796032477}}
 
@@ -193,7 +193,7 @@ def test_a_refusal_and_an_answer_that_was_cut_are_replies_without_text(program: 
     refusal = answer("cli:claude")
     assert (refusal.text, refusal.refused, refusal.usage.usd) == ("", True, 0.25)
     events = claude("API Error", is_error=True)
-    program.prints(*events[:1], said("cut", error="max_output_tokens"), *events[2:], code=1)
+    program.prints(*events[:1], message("cut", error="max_output_tokens"), *events[2:], code=1)
     cut = answer("cli:claude")
     assert (cut.text, cut.cut) == ("", True)
 

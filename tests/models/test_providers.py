@@ -1,4 +1,4 @@
-"""Requests and replies in the forms of the providers. The forms are those of the providers' documentation and SDKs in
+"""Requests and replies in the forms of the providers. The forms are from the providers' documentation and SDKs in
 November 2026: Azure OpenAI (deployments), LiteLLM proxy, OpenRouter (usage accounting), Anthropic (prompt caching),
 Bedrock (Converse) and Vertex AI (generateContent)."""
 
@@ -138,7 +138,7 @@ def test_an_address_with_a_key_in_its_query_is_refused() -> None:
 
 
 @pytest.mark.parametrize("variable", LITELLM_ADDRESSES)
-def test_the_model_of_a_litellm_proxy_is_asked_there_and_costs_what_the_proxy_says(
+def test_the_model_of_a_litellm_proxy_is_asked_there_and_has_the_cost_that_the_proxy_reports(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     usage = {
@@ -166,7 +166,7 @@ BYOK = {"cost": 0.0001, "is_byok": True, "cost_details": {"upstream_inference_co
     ("reported", "usd"),
     [({"cost": 0.00014}, 0.00014), (BYOK, 0.0021), ({"cost": 0}, None), ({"cost": -1}, None), ({"cost": "x"}, None)],
 )
-def test_the_cost_and_the_thoughts_that_openrouter_sends_are_kept(
+def test_the_cost_and_the_thoughts_of_openrouter_are_stored(
     monkeypatch: pytest.MonkeyPatch, reported: dict[str, Any], usd: float | None
 ) -> None:
     details = {"cached_tokens": 2000, "cache_write_tokens": 1000}

@@ -24,7 +24,7 @@ from practicum.agents.team import load_team
 from practicum.core import playbook
 from practicum.core.bounded import Output
 from practicum.core.edits import Delta
-from practicum.core.errors import PracticumError
+from practicum.core.errors import PracticumError, PracticumWarning
 from practicum.core.types import Task
 from practicum.models.objects import read_object
 from practicum.session import memories
@@ -166,10 +166,13 @@ def read(content: bytes, name: str, reader: Callable[[Path], Any]) -> Any:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
-        try:
-            return reader(path)
-        except PracticumError:
-            return None
+        with warnings.catch_warnings():
+            # Readers warn about characters that they replace.
+            warnings.simplefilter("ignore", PracticumWarning)
+            try:
+                return reader(path)
+            except PracticumError:
+                return None
 
 
 def can_be_stored(tasks: Any) -> None:

@@ -1,4 +1,4 @@
-"""Stand-ins for the programs of coding agents: each prints the events that the program printed in a recorded run."""
+"""Scripts that replace the programs of coding agents: each prints the events of a recorded run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StandIn:
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
     def prints(self, *events: Event, code: int = 0, err: str = "", first: str = "", then: str = "") -> StandIn:
-        """Let the program run the commands `first`, print these events, run the commands `then`, and end."""
+        """Write a program that runs the commands `first`, prints these events, runs the commands `then`, and ends."""
         (self.folder / "out").write_text("".join(f"{json.dumps(event)}\n" for event in events))
         here = shlex.quote(str(self.folder))
         (self.folder / self.name).write_text(
@@ -35,10 +35,10 @@ class StandIn:
         (self.folder / self.name).chmod(0o755)
         return self
 
-    def calls(self, what: str = "args") -> list[str]:
-        """What the program got in each call: its `args`, one a line, its `input`, its `env`, or its `cwd`."""
+    def calls(self, kind: str = "args") -> list[str]:
+        """The `args` of each call, one per line, or its `input`, its `env`, or its `cwd`."""
         return [
-            path.read_text() for path in sorted(self.folder.glob(f"{what}.*"), key=lambda path: int(path.suffix[1:]))
+            path.read_text() for path in sorted(self.folder.glob(f"{kind}.*"), key=lambda path: int(path.suffix[1:]))
         ]
 
 
@@ -47,7 +47,7 @@ def claude(text: str | None = "pong", **result: Any) -> list[Event]:
     usage = {"inputTokens": 11, "outputTokens": 9, "cacheReadInputTokens": 5, "cacheCreationInputTokens": 3}
     return [
         {"type": "system", "subtype": "init", "tools": [], **SESSION},
-        said(text or ""),
+        message(text or ""),
         {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}, **SESSION},
         {
             "duration_ms": 145, "is_error": False, "subtype": "success", "num_turns": 1, "result": text,
@@ -56,7 +56,7 @@ def claude(text: str | None = "pong", **result: Any) -> list[Event]:
     ]  # fmt: skip
 
 
-def said(text: str, **more: Any) -> Event:
+def message(text: str, **more: Any) -> Event:
     """A message of Claude Code with a text."""
     return {"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}, **SESSION, **more}
 

@@ -80,7 +80,7 @@ DONE, ASKING = AGENT("It is done."), AGENT("Should the page also have a link for
         ([USER("Say hi."), Item("error", "overloaded")], "Write a poem about the sea at night.", False),
     ],
 )
-def test_which_messages_belong_to_a_request(request_: list[Item], text: str, same: bool) -> None:
+def test_a_message_begins_a_request_or_belongs_to_a_request(request_: list[Item], text: str, same: bool) -> None:
     assert followup(request_, text) is same
 
 
@@ -207,7 +207,7 @@ def codex(*payloads: Any, **meta: Any) -> list[dict[str, Any]]:
     return lines
 
 
-def said(text: str) -> dict[str, Any]:
+def message(text: str) -> dict[str, Any]:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
@@ -223,8 +223,8 @@ def test_items_and_events_of_a_rollout(tmp_path: Path) -> None:
         {"type": "function_call", "namespace": "mcp__x", "name": "ls", "arguments": '{"a":1}', "call_id": "1"},
         {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}},
         {"type": "function_call_output", "call_id": "1", "output": '{"output":"bin","metadata":{"exit_code":0}}'},
-        said("Two files."), event("token_count", info={"total_token_usage": {"total_tokens": 70}}),
-        "Delete both of them, and the folder.", said("I begin."), event("turn_aborted", reason="interrupted"),
+        message("Two files."), event("token_count", info={"total_token_usage": {"total_tokens": 70}}),
+        "Delete both of them, and the folder.", message("I begin."), event("turn_aborted", reason="interrupted"),
     )  # fmt: skip
     lines[1:1] = [{"type": "turn_context", "payload": {"model": "gpt-x"}}]
     first, second = load_traces(write(tmp_path, [*lines, {"type": "of_tomorrow", "payload": {}}])).tasks
@@ -250,15 +250,15 @@ def test_items_and_events_of_a_rollout(tmp_path: Path) -> None:
     ids=["fork", "subagent"],
 )
 def test_the_copied_lines_of_the_parent_are_skipped(tmp_path: Path, meta: dict[str, Any], turn: dict[str, Any]) -> None:
-    copied = ["Parent's request.", said("Parent's answer."), event("task_started", turn_id="0189")]
-    lines = codex(*copied, event("task_started", **turn), "Own request.", said("Own answer."), **meta)
+    copied = ["Parent's request.", message("Parent's answer."), event("task_started", turn_id="0189")]
+    lines = codex(*copied, event("task_started", **turn), "Own request.", message("Own answer."), **meta)
     (task,) = load_traces(write(tmp_path, lines)).tasks
     assert (task.input, trace_of(task).answer, task.meta["parent"]) == ("Own request.", "Own answer.", "018a")
 
 
 def test_early_rollouts_have_bare_items_or_one_document(tmp_path: Path) -> None:
     bare = [{"id": "a1", "timestamp": "t", "instructions": None}, {"record_type": "state"},
-            *(line["payload"] for line in codex("List it.", said("Two."))[1:])]  # fmt: skip
+            *(line["payload"] for line in codex("List it.", message("Two."))[1:])]  # fmt: skip
     (tmp_path / "old.json").write_text(json.dumps({"session": {"id": "a2", "instructions": ""}, "items": bare[2:]}))
     write(tmp_path, bare)
     assert {(t.id, t.input, trace_of(t).answer) for t in load_traces(tmp_path).tasks} == {
@@ -267,7 +267,7 @@ def test_early_rollouts_have_bare_items_or_one_document(tmp_path: Path) -> None:
 
 
 def test_events_without_a_request_are_named_with_the_place_of_the_traces(tmp_path: Path) -> None:
-    write(tmp_path, codex("List it.", said("Two.")), "rollout.jsonl")
+    write(tmp_path, codex("List it.", message("Two.")), "rollout.jsonl")
     write(
         tmp_path, [{"type": "thread.started", "thread_id": "x"}, {"type": "item.completed", "item": {}}], "exec.jsonl"
     )

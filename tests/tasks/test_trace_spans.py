@@ -1,4 +1,4 @@
-"""Traces that are stored as spans: Langfuse, LangSmith, Phoenix, MLflow, and what they share with OpenTelemetry."""
+"""Traces that are stored as spans: Langfuse, LangSmith, Phoenix, MLflow, and the parts that OpenTelemetry has too."""
 
 from __future__ import annotations
 
@@ -223,17 +223,17 @@ def as_row(span: dict[str, Any]) -> dict[str, Any]:
                                     for call in item.get("tool_calls", ())]}
             for item in sides.get(side, ())
         ] or None  # fmt: skip
-    kept = {key: value for key, value in span.items() if key not in ("context", "attributes")}
+    stored = {key: value for key, value in span.items() if key not in ("context", "attributes")}
     names = (
         "input.value", "output.value", "tool.parameters", "llm.model_name", "llm.token_count.total",
         "llm.token_count.prompt", "llm.token_count.completion", "session.id", "user.id",
     )  # fmt: skip
     columns |= {f"attributes.{name}": columns.get(f"attributes.{name}") for name in names}
-    return {**kept, **{f"context.{key}": value for key, value in span["context"].items()}, **columns}
+    return {**stored, **{f"context.{key}": value for key, value in span["context"].items()}, **columns}
 
 
 def otlp(span: dict[str, Any]) -> dict[str, Any]:
-    """A span of Phoenix as its OTLP route returns it: a value has all kinds, of which one is not null."""
+    """A span of Phoenix as its OTLP route returns it: a value has all kinds. One is not null."""
     kinds = ("array_value", "bool_value", "bytes_value", "double_value", "int_value", "kvlist_value", "string_value")
 
     def wrapped(value: Any) -> dict[str, Any]:

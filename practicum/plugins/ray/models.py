@@ -151,7 +151,9 @@ class HostedClient:
         tries = 0
         while True:
             tries += 1
-            answer = await self._ask(role, prompt, schema, replace(options, wait=wait_out, refused=RefusedParameters()))
+            answer = await self._ask(
+                role, prompt, schema, replace(options, wait=wait_out, refused=RefusedParameters(), record=None)
+            )
             if isinstance(answer, Reply):
                 return replace(answer, usage=replace(answer.usage, usd=self.cost(answer.usage)))
             if not isinstance(answer, ProviderError) or isinstance(answer, RequestError) or tries >= self.attempts:

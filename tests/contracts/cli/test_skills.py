@@ -159,7 +159,7 @@ BODY = st.lists(LINE, max_size=9).map("\n".join)
 
 @given(body=BODY, reference=BODY)
 @asynchronous
-async def test_any_text_of_a_skill_is_kept_byte_for_byte(body: str, reference: str) -> None:
+async def test_any_text_of_a_skill_stays_byte_for_byte(body: str, reference: str) -> None:
     with TemporaryDirectory() as name:
         one, two = Path(name) / "one", Path(name) / "two"
         (one / "a/references").mkdir(parents=True)
@@ -170,8 +170,8 @@ async def test_any_text_of_a_skill_is_kept_byte_for_byte(body: str, reference: s
         assert contents(one) == contents(two)
 
 
-def test_a_skill_of_others_is_kept_byte_for_byte_and_an_edit_changes_its_own_bytes(shell: Shell) -> None:
-    """Not even a link makes a part wait, with the default trust; what is learned follows at the end of SKILL.md."""
+def test_a_skill_of_others_stays_byte_for_byte_and_an_edit_changes_its_own_bytes(shell: Shell) -> None:
+    """Not even a link makes a part wait, with the default trust; new lessons follow at the end of SKILL.md."""
     folder = foreign(shell)
     before = contents(folder)
     done = shell.json("space import mine --out space")
@@ -249,8 +249,8 @@ def test_the_rules_are_those_of_the_reference_validator(shell: Shell, name: str)
         assert contents(shell / "out") == contents(shell / "skills")
 
 
-def test_what_is_no_skill_is_named(shell: Shell) -> None:
-    """A skill folder without SKILL.md, links, files beside the skills, and too many bytes."""
+def test_a_folder_that_is_not_a_skill_is_named(shell: Shell) -> None:
+    """A skill folder without SKILL.md, links, files next to the skills, and too many bytes."""
     foreign(shell)
     shell.file("mine/README.md", "x")
     (shell / "mine/deploy/link").symlink_to("/etc/passwd")

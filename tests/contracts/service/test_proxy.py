@@ -269,7 +269,7 @@ def test_learned_descriptions_replace_those_of_the_tools_of_a_request(space: Cli
     space.add_entry("send(to): One address.", "tool descriptions")
 
     def tools(description: str, to: str) -> dict[str, list[Any]]:
-        """The tools of a request in each protocol: one that was learned, and others."""
+        """The tools of a request in each protocol: a learned one, and others."""
         schema = {"type": "object", "properties": {"to": {"type": "string", "description": to}, "cc": {"type": "null"}}}
         send, other = {"name": "send", "description": description}, {"name": "read", "parameters": {}}
         chat: list[Any] = [{"type": "function", "function": {**send, "strict": True, "parameters": schema}}]

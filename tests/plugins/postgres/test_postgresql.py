@@ -219,7 +219,7 @@ def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(tmp_path: Path, 
 def test_a_copy_there_and_back_is_the_same_and_one_that_differs_is_removed(tmp_path: Path, postgresql: str) -> None:
     create_seed(tmp_path / "run", seed_context([("rules", f"rule {n}") for n in range(150)]))
     same = {"space": "run", "role": "agent", "digest": "d", "ok": 1, "answer": "nul \0", "sources": "[]"}
-    same |= {"calls": 1, "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1}
+    same |= {"calls": 1, "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1, "cache_write_tokens": 0}
     calls = [{**same, "place": f"step {n}", "usd": n / 7, "seconds": 0.1 * n} for n in range(1200)]
     in_order = select(schema.journal.c.place, schema.journal.c.answer).order_by(ROW)
     with Store.open(tmp_path / "run") as store:

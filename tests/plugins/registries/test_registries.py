@@ -248,7 +248,7 @@ def write_mlflow(client: Any, text: str | None, config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("registry", ["langfuse", pytest.param("mlflow", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
-def test_a_name_is_a_label_of_a_prompt_whose_versions_have_different_texts(
+def test_a_name_is_a_label_of_a_prompt_and_its_versions_have_different_texts(
     registry: str, space: Path, request: pytest.FixtureRequest
 ) -> None:
     server = request.getfixturevalue(registry)
