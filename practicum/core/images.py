@@ -65,8 +65,6 @@ def split_text(text: str, images: Images) -> Iterator[tuple[str, str]]:
 
 def images_in(texts: Iterable[str], images: Images) -> Images:
     """Return the images that texts name: the last MOST_IMAGES."""
-    if not images:
-        return {}
     marks = dict.fromkeys(mark for text in texts for mark in _MARK.findall(text) if mark in images)
     return {mark: images[mark] for mark in [*marks][-MOST_IMAGES:]}
 

@@ -201,8 +201,9 @@ class Calls(Place):
     ) -> Reply:
         """Return the reply from the journal, or call the model and journal the reply before it is used."""
         prompt = self._redacted(prompt)
-        texts = (*(turn.user for turn in prompt.turns), prompt.user)
-        prompt = replace(prompt, images=images_in(texts, self._state.images))
+        if self._state.images:
+            texts = (*(turn.user for turn in prompt.turns), prompt.user)
+            prompt = replace(prompt, images=images_in(texts, self._state.images))
         seat = self._state.seat(self.actor if role == "agent" else role)
         self.chain.playbook |= role != "agent" and bool(prompt.pages)
         place = f"{self.place}/{role}" if attempt == 0 else f"{self.place}/{role}~{attempt}"

@@ -200,12 +200,11 @@ class Request:
     @property
     def images(self) -> Images:
         """Images of the user's last message."""
-        content = b"" if not self.points or self._whole else self._content(self.points[-1][0])
-        parts = msgspec.json.decode(content) if content[:1] == b"[" and b"image" in content else []
+        if not self.points or self._whole:
+            return {}
+        content = msgspec.json.decode(self.items[self.points[-1][0]], type=_Item).content
+        parts = msgspec.json.decode(content) if _first(content) == b"[" and b"image" in bytes(content) else []
         return marked(filter(None, map(address_in, parts)))
-
-    def _content(self, place: int) -> bytes:
-        return bytes(msgspec.json.decode(self.items[place], type=_Item).content)
 
     @property
     def _has_breakpoints(self) -> bool:

@@ -39,6 +39,12 @@ def value_at(record: Any, path: str) -> Any:
     return record
 
 
+def first_at(record: Any, paths: str) -> Any:
+    """Return the first value that is not null or empty at one of several paths, which `|` separates, else None."""
+    values = (value_at(record, path) for path in paths.split("|") if path)
+    return next((value for value in values if value not in (None, "", [], {})), None)
+
+
 def object_at(record: Any, path: str) -> Mapping[str, Any]:
     """Return the object at a path; an empty object if the path holds no object."""
     value = value_at(record, path)

@@ -14,17 +14,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from practicum.tasks.traces.exchanges import unquoted
-from practicum.tasks.traces.fields import Warn, object_at, text_at
+from practicum.tasks.traces.fields import Warn, first_at, object_at, text_at
 from practicum.tasks.traces.spans import (
     MODEL,
     ROW,
     SKIPPED,
     TOOL,
-    Span,
     SpanFormat,
-    SpanReader,
     Verdict,
-    first_at,
     has,
 )  # fmt: skip
 
@@ -111,11 +108,3 @@ FORMAT = SpanFormat(
     },
     verdicts=_verdicts,
 )  # fmt: skip
-
-
-class LangfuseReader(SpanReader):
-    """Reader of the traces, observations and scores of a file."""
-
-    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
-        """Yield the traces, observations and scores of a record."""
-        return FORMAT.spans(record, warn)

@@ -15,18 +15,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from practicum.tasks.traces.exchanges import unquoted
-from practicum.tasks.traces.fields import Warn, object_at, objects_in, text_at, value_at
+from practicum.tasks.traces.fields import Warn, first_at, object_at, objects_in, text_at, value_at
 from practicum.tasks.traces.messages import as_json
 from practicum.tasks.traces.spans import (
     MODEL,
     SKIPPED,
     TOOL,
     UNFINISHED,
-    Span,
     SpanFormat,
-    SpanReader,
     Verdict,
-    first_at,
 )  # fmt: skip
 
 _CONTROL_FLOW = ("GraphInterrupt", "NodeInterrupt", "ParentCommand")
@@ -128,11 +125,3 @@ FORMAT = SpanFormat(
     },
     verdicts=_verdicts,
 )  # fmt: skip
-
-
-class LangSmithReader(SpanReader):
-    """Reader of the runs and the feedback of a file."""
-
-    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
-        """Yield the runs and the feedback of a record."""
-        return FORMAT.spans(record, warn)

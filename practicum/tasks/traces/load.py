@@ -91,11 +91,11 @@ class TraceStream:
         for problem in (problem for reader in joined.values() for problem in reader.unmatched()):
             self._problem(problem)
         if not self.count:
+            supported = ", ".join(format.name for format in FORMATS if format.read or format.reader)
             raise TaskFileError(
                 "traces.unreadable",
-                f"{shown(self.address)}: no trace could be read: {self._reasons()}; supported are "
-                f"{', '.join(format.name for format in FORMATS if format.reader)}; for other records, name the fields "
-                "(--trace-fields)",
+                f"{shown(self.address)}: no trace could be read: {self._reasons()}; supported are {supported}; for "
+                "other records, name the fields (--trace-fields)",
             )
         if self.at_end is not None:
             self.at_end(self.summary)
@@ -117,12 +117,13 @@ class TraceStream:
             source.formats.add(format.name)
             if format.advice:
                 place.warn(format.advice)
-            elif isinstance(format.reader, type):
-                readers = joined if format.joins else of_file
-                reader = readers.setdefault(format.name, format.reader())
-                yield from ((format.name, task) for task in reader.add(record, place) or ())
             elif format.reader is not None:
-                yield from ((format.name, task) for task in format.reader(record, place))
+                readers = joined if format.joins else of_file
+                if format.name not in readers:
+                    readers[format.name] = format.reader()
+                yield from ((format.name, task) for task in readers[format.name].add(record, place) or ())
+            elif format.read is not None:
+                yield from ((format.name, task) for task in format.read(record, place))
         yield from ((name, task) for name, reader in of_file.items() for task in reader.tasks())
         if place is None and not source.cases:
             RecordPlace(source).warn("the file is empty")

@@ -17,7 +17,7 @@ from typing import Any
 
 from practicum.core.types import Task
 from practicum.tasks.traces.exchanges import unquoted
-from practicum.tasks.traces.fields import Warn, object_at, objects_in, text_at, value_at
+from practicum.tasks.traces.fields import Warn, first_at, object_at, objects_in, text_at, value_at
 from practicum.tasks.traces.messages import as_json
 from practicum.tasks.traces.spans import (
     MODEL,
@@ -25,12 +25,9 @@ from practicum.tasks.traces.spans import (
     SKIPPED,
     TOOL,
     UNFINISHED,
-    Span,
     SpanFormat,
-    SpanReader,
     Verdict,
     attributes_of,
-    first_at,
     status_error,
 )  # fmt: skip
 from practicum.tasks.traces.trace import RecordPlace
@@ -118,16 +115,11 @@ FORMAT = SpanFormat(
 )  # fmt: skip
 
 
-class _Reader(SpanReader):
-    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
-        return FORMAT.spans(record, warn)
-
-
 def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     """Yield the tasks of a record, which holds one whole trace or several."""
     if value_at(record, "info/tags/mlflow.trace.sourceScorer") or value_at(record, "tags/mlflow.trace.sourceScorer"):
         place.warn("a trace of a scorer is left out")
         return
-    reader = _Reader()
+    reader = FORMAT.reader()
     reader.add(record, place)
     yield from reader.tasks()

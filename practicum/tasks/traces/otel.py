@@ -63,13 +63,15 @@ class _Event(NamedTuple):
     body: Any = None
 
 
-class OtelReader(SpanReader):
-    """Reader of the spans of a file."""
+def reader() -> SpanReader:
+    """Return a reader of the records of a file."""
+    return SpanReader(_spans)
 
-    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
-        """Yield the spans of a record, and the evaluations in their events."""
-        for leaf in _leaves(record, warn):
-            yield from _span(leaf, warn)
+
+def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
+    """Yield the spans of a record, and the evaluations in their events."""
+    for leaf in _leaves(record, warn):
+        yield from _span(leaf, warn)
 
 
 def _leaves(record: Mapping[str, Any], warn: Warn) -> Iterator[Mapping[str, Any]]:

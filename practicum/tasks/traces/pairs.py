@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from practicum.core.types import Score, Task
 from practicum.tasks.survey import digest
 from practicum.tasks.traces.exchanges import request_items, response_items, unquoted
-from practicum.tasks.traces.fields import object_at, own_id, recorded_score, text_at, value_at
+from practicum.tasks.traces.fields import first_at, object_at, own_id, recorded_score, text_at, value_at
 from practicum.tasks.traces.trace import MOST_DOCUMENT, Item, Problem, RecordPlace, nonempty_values
 
 MOST_OPEN = 1_000
@@ -48,13 +48,10 @@ class Pair:
     def matches(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has this format."""
         has_marks = all(value_at(record, mark) is not None for mark in self.marks)
-        return (
-            has_marks
-            and isinstance(unquoted(_value(record, self.request)), Mapping | list)
-            and (
-                isinstance(unquoted(_value(record, self.response)), Mapping | list) or bool(_value(record, self.error))
-            )
-        )
+        if not has_marks or not isinstance(unquoted(first_at(record, self.request)), Mapping | list):
+            return False
+        has_response = isinstance(unquoted(first_at(record, self.response)), Mapping | list)
+        return has_response or bool(first_at(record, self.error))
 
 
 PAIRS = (
@@ -119,7 +116,7 @@ class PairReader:
     def add(self, record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
         """Add a pair, and yield the task of a conversation that ended."""
         pair = next(pair for pair in PAIRS if pair.matches(record))
-        request, response = (unquoted(_value(record, path)) for path in (pair.request, pair.response))
+        request, response = (unquoted(first_at(record, path)) for path in (pair.request, pair.response))
         exchange = _exchange(pair, record, request, response, place)
         if exchange is None:
             return
@@ -165,7 +162,7 @@ class BatchReader:
             return
         self._size -= len(waiting)
         record = {**json.loads(waiting), **record}
-        request, response = (unquoted(_value(record, path)) for path in (BATCH.request, BATCH.response))
+        request, response = (unquoted(first_at(record, path)) for path in (BATCH.request, BATCH.response))
         exchange = _exchange(BATCH, record, request, response, other_place if is_request else place)
         yield from exchange.tasks() if exchange else ()
 
@@ -195,20 +192,20 @@ def _exchange(
         return None
     end = text_at(response, "choices/0/finish_reason", "stop_reason", "incomplete_details/reason")
     error = error if not answered else f"the answer ended early: {end}" if end in _CUT else ""
-    usage, time = object_at(response, "usage"), _value(record, pair.time) or value_at(response, "created")
+    usage, time = object_at(response, "usage"), first_at(record, pair.time) or value_at(response, "created")
     tokens = [usage.get(key) for key in ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")]
     meta = {
         "session": text_at(record, *pair.session.split("|")),
         "model": text_at(response, "model") or text_at(request, "model") or text_at(record, "model"),
         "tokens": sum(value for value in tokens if isinstance(value, int)),
         "time": datetime.fromtimestamp(time, UTC).isoformat() if isinstance(time, int | float) else time,
-        "tags": _value(record, pair.tags),
+        "tags": first_at(record, pair.tags),
     }
-    score = _value(record, pair.score)
+    score = first_at(record, pair.score)
     scores = score if isinstance(score, Mapping) and "value" not in score else {pair.score: score}
     return _Exchange(
         place,
-        own_id({"id": _value(record, pair.id)}, "id"),
+        own_id({"id": first_at(record, pair.id)}, "id"),
         [*asked, *answered],
         error or None,
         recorded_score(scores, place.warn) if score is not None else None,
@@ -224,9 +221,3 @@ def _digests(items: list[Item]) -> list[int]:
             latest = digest(f"{latest} {item.kind} {item.text}")
             digests.append(latest)
     return digests
-
-
-def _value(record: Mapping[str, Any], paths: str) -> Any:
-    """Return the first value that is not empty at one of these paths."""
-    values = (value_at(record, path) for path in paths.split("|"))
-    return next((value for value in values if value not in (None, "", {}, [])), None)

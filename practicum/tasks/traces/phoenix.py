@@ -15,17 +15,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from practicum.tasks.traces.exchanges import request_items, response_items, unquoted
-from practicum.tasks.traces.fields import Warn, object_at, text_at, value_at
+from practicum.tasks.traces.fields import Warn, first_at, object_at, text_at, value_at
 from practicum.tasks.traces.spans import (
     MODEL,
     SKIPPED,
     TOOL,
-    Span,
     SpanFormat,
-    SpanReader,
     Verdict,
     attributes_of,
-    first_at,
     status_error,
 )  # fmt: skip
 from practicum.tasks.traces.trace import Item
@@ -163,11 +160,3 @@ FORMAT = SpanFormat(
     meta={"session": "attributes/session/id", "user": "attributes/user/id", "tags": "attributes/tag/tags"},
     verdicts=_verdicts,
 )
-
-
-class PhoenixReader(SpanReader):
-    """Reader of the spans and annotations of a file."""
-
-    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
-        """Yield the spans and annotations of a record."""
-        return FORMAT.spans(record, warn)

@@ -21,7 +21,6 @@ not part of the mean. An error counts if the root span has it.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,7 @@ from typing import Any, NamedTuple
 
 from practicum.core.types import Score, Task
 from practicum.tasks.traces.exchanges import is_tool_message, request_items, response_items, unquoted
-from practicum.tasks.traces.fields import Warn, recorded_score, text_at, value_at
+from practicum.tasks.traces.fields import Warn, first_at, recorded_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, as_json, result_text
 from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
 
@@ -145,6 +144,10 @@ class SpanFormat:
         firsts = (path for sign in (*self.signs, *self.verdict_signs) for path in sign[0].split("|"))
         return frozenset(path.partition("/")[0] for path in (*firsts, *self.parts))
 
+    def reader(self) -> SpanReader:
+        """Return a reader of the records of a file."""
+        return SpanReader(self.spans)
+
     def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
         """Yield the spans and verdicts of a record and of its parts."""
         if columns := _rows_of_columns(record):
@@ -211,12 +214,6 @@ def has(record: Any, paths: str) -> bool:
         if isinstance(holder := value_at(record, parent) if parent else record, Mapping) and key in holder:
             return True
     return False
-
-
-def first_at(record: Any, paths: str) -> Any:
-    """Return the first value at one of several paths that is not null or empty, else None."""
-    values = (value_at(record, path) for path in paths.split("|") if path)
-    return next((value for value in values if value not in (None, "", [], {})), None)
 
 
 def status_error(row: Mapping[str, Any]) -> str:
@@ -348,20 +345,18 @@ def _shown(items: Iterable[Item], warn: Warn) -> list[Item]:
     return shown
 
 
-class SpanReader(ABC):
-    """Reader that collects the spans of a file, and at the end converts each trace to tasks."""
+class SpanReader:
+    """Reader that collects the spans of a file, and at the end converts each trace to tasks. `spans` yields the spans
+    and verdicts of a record."""
 
-    def __init__(self) -> None:
+    def __init__(self, spans: Callable[[Mapping[str, Any], Warn], Iterator[Span | Verdict]]) -> None:
+        self._spans = spans
         self._traces: dict[str, _Trace] = {}
         self._verdicts: list[tuple[Verdict, RecordPlace]] = []
 
-    @abstractmethod
-    def spans(self, record: Mapping[str, Any], warn: Warn) -> Iterator[Span | Verdict]:
-        """Yield the spans and verdicts of a record."""
-
     def add(self, record: Mapping[str, Any], place: RecordPlace) -> None:
         """Add a record of the file."""
-        for value in self.spans(record, place.warn):
+        for value in self._spans(record, place.warn):
             if isinstance(value, Verdict):
                 self._verdicts.append((value, place))
             else:
