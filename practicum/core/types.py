@@ -120,17 +120,37 @@ class Recorded:
     """Attempt that was made elsewhere: its trace, and its score if one was stored.
 
     `own` means that the ids in `trace.used` are ids of the context that learns now, not of another run's context.
-    `retrieved` are the entries that were retrieved for the task, with their similarity. `outcome` is the feedback
-    that follows from the events after the attempt, such as an objection of the user. `later` is the user's next message
-    in the session, which may begin another task.
+    `retrieved` are the entries that were retrieved for the task, with their similarity. `evidence` are the signs of
+    what followed the attempt, each signal at most once. `later` is the user's next message in the session, which may
+    begin another task; it is empty if a judge has read it.
     """
 
     trace: Trace
     score: Score | None = None
     own: bool = False
-    outcome: Feedback | None = None
+    evidence: tuple[Evidence, ...] = ()
     retrieved: tuple[tuple[str, float], ...] = ()
     later: str = ""
+
+    @property
+    def outcome(self) -> Feedback | None:
+        """The evidence as feedback; None without evidence. One sign of a failure outweighs all signs of a success."""
+        if not self.evidence:
+            return None
+        signs = ", and ".join(sign.text for sign in self.evidence)
+        success = all(sign.success for sign in self.evidence)
+        right = "right" if success else "not right at first"
+        return Feedback(success, f"What followed shows that the work was {right}: {signs}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Sign that an attempt succeeded or failed, from the events after it. `signal` is its kind, such as "objection".
+    `text` is the sentence that reports it."""
+
+    signal: str
+    success: bool
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from practicum.session.foreign import Origin
 from practicum.session.keywords import ResumeOptions, RunOptions
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state, uncollected
+from practicum.session.read_sessions import read_sessions
 from practicum.session.records import (
     CHANGED,
     as_seed,
@@ -78,7 +79,7 @@ from practicum.store.scope import Transaction
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, version_row
 from practicum.tasks.load import choices_from
-from practicum.tasks.stored import levels
+from practicum.tasks.stored import StoredTasks, levels
 from practicum.tasks.traces import TraceStream
 
 COMPLETED, NOTHING_PAID, NOTHING_ELSE = "Completed work is kept", "Nothing was paid for yet", "Nothing else was done"
@@ -379,6 +380,7 @@ class LearningSession:
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
         try:
+            await self._read_sessions(root)
             await self._learn(root)
         except Stopped as stop:
             stopped = stop.reason
@@ -436,6 +438,16 @@ class LearningSession:
         journal.note_outage(lost=failed)
         calls = "1 call was" if len(failed) == 1 else f"{len(failed):,} calls were"
         return f"{OUTAGE}: {calls} lost ({self.state.last_error})"
+
+    async def _read_sessions(self, root: Run) -> None:
+        """In a run with a judge, ask the judge to read the recorded sessions, which may join tasks."""
+        if not self.setup.config.from_traces or "judge" not in self.setup.roles:
+            return
+        left = await read_sessions(self.store, self.leg.tasks, root.at("sessions"))
+        if left is not self.leg.tasks:
+            splits = replace(self.setup.splits, train=StoredTasks(self.store, "train"))
+            self.leg, self.setup = replace(self.leg, tasks=left), replace(self.setup, splits=splits)
+            self.reserve = Reserve(self.setup, self.state, self.leg.start)
 
     async def _learn(self, root: Run) -> None:
         config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start

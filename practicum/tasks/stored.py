@@ -7,7 +7,7 @@ memory per task.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, overload
 
@@ -28,8 +28,11 @@ TASKS_PER_QUERY = 256
 
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
-    data = TASK.dump_json(task).decode()
-    return {"split": split, "position": position, "task_id": task.id, "data": data}
+    return {"split": split, "position": position, "task_id": task.id, "data": task_data(task)}
+
+
+def task_data(task: Task) -> str:
+    return TASK.dump_json(task).decode()
 
 
 class StoredTasks(Sequence[Task]):
@@ -139,6 +142,11 @@ class StoredTasks(Sequence[Task]):
 def picked(tasks: Sequence[Task], indices: Sequence[int]) -> Sequence[Task]:
     """Return the tasks at these indices, in this order. Stored tasks are read on access."""
     return tasks.picked(indices) if isinstance(tasks, StoredTasks) else [tasks[i] for i in indices]
+
+
+def with_ids(tasks: Sequence[Task], matches: Callable[[str], bool]) -> Sequence[Task]:
+    """Return the tasks whose ids match, in the same order. Stored tasks are read on access."""
+    return picked(tasks, [at for at, id in enumerate(ids(tasks)) if matches(id)])
 
 
 def ids(tasks: Sequence[Task]) -> Iterator[str]:

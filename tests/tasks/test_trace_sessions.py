@@ -12,7 +12,7 @@ import pytest
 
 from practicum.core.types import Feedback, Task, Trace, Turn
 from practicum.tasks import traces
-from practicum.tasks.traces.evidence import followup, outcome
+from practicum.tasks.traces.evidence import evidence, followup
 from practicum.tasks.traces.trace import Item
 
 load_traces = partial(traces.load_traces, trust="own")
@@ -115,7 +115,7 @@ NEXT = USER("Now write the release notes for version two.")
     ],
 )
 def test_evidence_about_a_request(request_: list[Item], later: list[Item], signals: list[str]) -> None:
-    assert [one.signal for one in outcome(request_, later)] == signals
+    assert [one.signal for one in evidence(request_, later)] == signals
 
 
 # ---- Claude Code.
@@ -148,7 +148,6 @@ def test_requests_of_a_session_are_tasks_with_the_earlier_requests_as_history(tm
     assert second.recorded.outcome == Feedback(
         True, 'What followed shows that the work was right: the user approved: "thanks".'
     )
-    assert second.meta["evidence"] == "approval"
     assert "User: Add a login page.\n\nAgent: Done." in second.text
 
 
@@ -161,13 +160,20 @@ def test_a_command_that_the_agent_worked_on_is_a_request_and_a_notification_is_n
         return typed(f"<command-message>x</command-message>\n{name}{args}")
 
     event = typed("<ci-monitor-event>2 checks passed</ci-monitor-event>")
+    finished = {
+        "type": "queue-operation",
+        "operation": "enqueue",
+        "content": '{"task_id":"b9","task_type":"local_bash"}',
+    }
+    by_program = {"type": "assistant", "message": {"model": "<synthetic>", "content": "No response requested."}}
     lines = claude(
         command("/model", "best"), typed("<local-command-stdout>Set</local-command-stdout>"),
-        command("/explore", "the parser"), "I explored it.", event, "Good.", "Write a test for numbers.", "Written."
+        command("/explore", "the parser"), "I explored it.", event, "Good.", "Write a test for numbers.", "Written.",
+        command("/exit", ""), by_program, finished,
     )  # fmt: skip
     tasks = load_traces(write(tmp_path, lines)).tasks
     assert [task.input for task in tasks] == ["/explore the parser", "Write a test for numbers."]
-    assert steps(tasks[1]) == []
+    assert [step for step in steps(tasks[1]) if step[0] != "system"] == []
 
 
 def test_a_rejected_call_with_its_reason_and_a_queued_prompt_belong_to_the_request(tmp_path: Path) -> None:
@@ -181,7 +187,8 @@ def test_a_rejected_call_with_its_reason_and_a_queued_prompt_belong_to_the_reque
         ("action", 'Edit({"f":"x"})'), ("observation", why), ("interruption", "The user rejected the tool call."),
         ("user", "Use tabs."), ("user", "Be quick."),
     ]  # fmt: skip
-    assert task.meta["evidence"] == "interruption"
+    assert task.recorded is not None
+    assert [sign.signal for sign in task.recorded.evidence] == ["interruption"]
 
 
 def test_a_session_that_is_still_being_written_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 taken back, and an interruption.
 
 The rules read words, not meaning: frequent words of ten languages (replies.toml), and commands of common test
-programs. A request without evidence has no outcome; a judge decides it, if the run has one.
+programs. In a run with a judge, the judge reads the user's messages instead (`practicum.engine.sessions`), and decides
+a request without evidence.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import Literal
 
-from practicum.core.types import Feedback
+from practicum.core.types import Evidence
 from practicum.core.words import one_line
 from practicum.tasks.traces.fields import decoded, text_at
 from practicum.tasks.traces.trace import Item
@@ -27,16 +27,7 @@ SUCCESS: dict[Signal, bool] = {
     "objection": False, "interruption": False, "tests failed": False, "taken back": False, "approval": True,
     "tests passed": True,
 }  # fmt: skip
-"""Signal → whether the work was right. One sign of a failure outweighs all signs of a success. An error of a program or
-provider is not a signal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A signal, and the sentence that reports it."""
-
-    signal: Signal
-    text: str
+"""Signal → whether the work was right. An error of a program or provider is not a signal."""
 
 
 def followup(request: Sequence[Item], text: str) -> bool:
@@ -54,25 +45,15 @@ def followup(request: Sequence[Item], text: str) -> bool:
     return _matches("go_ahead", text, whole=True) or _objects(request, text) or _only_approves(text)
 
 
-def outcome(request: Sequence[Item], later: Sequence[Item]) -> tuple[Evidence, ...]:
+def evidence(request: Sequence[Item], later: Sequence[Item]) -> tuple[Evidence, ...]:
     """Return the evidence about a request, each signal at most once. `later`: the items of the next request."""
-    evidence = [*_replies(request), *_tests(request)]
+    signs = [*_replies(request), *_tests(request)]
     if later and _approves(later[0].text):
-        evidence.append(Evidence("approval", f"the user continued: {_quoted(later[0].text)}"))
+        signs.append(_sign("approval", f"the user continued: {_quoted(later[0].text)}"))
     if undone := _taken_back(request, later):
-        evidence.append(Evidence("taken back", undone))
-    by_signal = {one.signal: one for one in reversed(evidence)}
+        signs.append(_sign("taken back", undone))
+    by_signal = {one.signal: one for one in reversed(signs)}
     return tuple(by_signal[signal] for signal in SUCCESS if signal in by_signal)
-
-
-def feedback(evidence: Sequence[Evidence]) -> Feedback | None:
-    """Return the evidence as feedback on the work; None without evidence."""
-    if not evidence:
-        return None
-    signs = ", and ".join(one.text for one in evidence)
-    success = all(SUCCESS[one.signal] for one in evidence)
-    right = "right" if success else "not right at first"
-    return Feedback(success, f"What followed shows that the work was {right}: {signs}.")
 
 
 FEW_WORDS = 2
@@ -95,11 +76,15 @@ def _replies(request: Sequence[Item]) -> Iterator[Evidence]:
         if item.kind == "interruption":
             acted = any(one.kind == "action" for one in _turn(request[:n]))
             if acted and not (then.kind == "user" and _matches("go_ahead", then.text, whole=True)):
-                yield Evidence("interruption", "the user stopped the agent")
+                yield _sign("interruption", "the user stopped the agent")
         elif n and item.kind == "user" and _objects(request[:n], item.text):
-            yield Evidence("objection", f"the user objected: {_quoted(item.text)}")
+            yield _sign("objection", f"the user objected: {_quoted(item.text)}")
         elif n and item.kind == "user" and _only_approves(item.text):
-            yield Evidence("approval", f"the user approved: {_quoted(item.text)}")
+            yield _sign("approval", f"the user approved: {_quoted(item.text)}")
+
+
+def _sign(signal: Signal, text: str) -> Evidence:
+    return Evidence(signal, SUCCESS[signal], text)
 
 
 def _answers(request: Sequence[Item], text: str) -> bool:
@@ -224,7 +209,7 @@ def _tests(request: Sequence[Item]) -> Iterator[Evidence]:
         elif _edited([action]) and not _OF_DOCS.search(action.text):
             edited, signal = True, None
     if edited and signal:
-        yield Evidence(signal, f"the last test run ({latest}) {signal.removeprefix('tests ')}")
+        yield _sign(signal, f"the last test run ({latest}) {signal.removeprefix('tests ')}")
 
 
 def _edited(items: Iterable[Item]) -> bool:

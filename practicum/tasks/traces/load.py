@@ -79,8 +79,8 @@ class TraceStream:
                     scored, task = task, without_verdict(task)
                     self.unscored += scored != task
                 self.formats[format] += 1
-                if task.recorded is not None and task.recorded.outcome is not None:
-                    self.evidence.update(str(meta.get("evidence", "")).split(", "))
+                if task.recorded is not None:
+                    self.evidence.update(sign.signal for sign in task.recorded.evidence)
                 self.count += 1
                 yield task
             for problem in source.problems():

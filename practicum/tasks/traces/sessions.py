@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from practicum.core.types import Task, Turn
 from practicum.core.views import truncate
-from practicum.tasks.traces.evidence import feedback, followup, outcome
+from practicum.tasks.traces.evidence import evidence, followup
 from practicum.tasks.traces.trace import Item, RecordPlace
 
 MOST_ITEM = 100_000
@@ -63,14 +63,13 @@ class Session:
         id = self.id or f"{self.place.source.name}{self.place.tag}"
         history: list[Turn] = []
         for number, (items, later) in enumerate(zip(requests, [*requests[1:], []], strict=False), 1):
-            evidence = outcome(items, later)
             for task in self.place.task(
                 [*(item for item in before if number == 1 or item.kind == "system"), *items],
                 id=f"{id}/{number}" if len(requests) > 1 else id,
                 error=items[-1].text if items[-1].kind in ("error", "interruption") else None,
-                meta=self.meta | {"evidence": ", ".join(one.signal for one in evidence)},
+                meta=self.meta,
                 history=tuple(history[-MOST_HISTORY:]),
-                outcome=feedback(evidence),
+                evidence=evidence(items, later),
                 later=truncate(later[0].text, MOST_TEXT) if later else "",
             ):
                 yield task

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from practicum.core.images import marked
 from practicum.core.thoughts import split_thoughts
-from practicum.core.types import Feedback, Recorded, Score, Step, Task, Trace, Turn
+from practicum.core.types import Evidence, Recorded, Score, Step, Task, Trace, Turn
 
 MOST_DOCUMENT = 2**28
 """Maximum size of a file that is one JSON document (bytes). Files of JSON lines have no limit."""
@@ -148,7 +148,7 @@ class RecordPlace:
         score: Score | None = None,
         meta: Mapping[str, Any],
         history: tuple[Turn, ...] = (),
-        outcome: Feedback | None = None,
+        evidence: tuple[Evidence, ...] = (),
         later: str = "",
     ) -> Iterator[Task]:
         """Yield the task that these items record. If no item holds the input, or if the agent has neither an item nor
@@ -156,8 +156,8 @@ class RecordPlace:
 
         The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
         replaced by the last message in the agent's last turn, or by the last action in this turn if the turn has no
-        message. The thoughts directly before the answer become the reasoning of the trace. For `history`, `outcome` and
-        `later` see `Task` and `Recorded`.
+        message. The thoughts directly before the answer become the reasoning of the trace. `Task` defines `history`;
+        `Recorded` defines `evidence` and `later`.
         """
         items = [item for item in items if item.text.strip()]
         first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
@@ -181,7 +181,7 @@ class RecordPlace:
         line = {} if self.line is None else {"line": self.line}
         meta = nonempty_values({**meta, "system": system}) | line
         images = marked(address for item in items if item.kind == "user" for address in item.images)
-        recorded = Recorded(trace, score, outcome=outcome, later=later)
+        recorded = Recorded(trace, score, evidence=evidence, later=later)
         yield Task(id, asked, None, meta, recorded, history=history, images=images)
 
 

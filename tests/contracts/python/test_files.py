@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from python_kit import chats, learned, refused
+from python_kit import chats, learned, refused, resumed
+from python_roles import model
 from python_tasks import lesson, messages, number
 
 import practicum
@@ -82,17 +83,68 @@ def test_a_stream_of_traces_is_learned_from_as_it_is_read(tmp_path: Path) -> Non
     assert {number(call) for call in validated.calls("agent")} == {80}
 
 
-def test_the_judge_reads_the_next_message_of_the_user(tmp_path: Path) -> None:
-    turns = ["Draw the chart of 2.", "Here it is.", "Draw the chart of 3 in the office colours.", "Here it is."]
+TURNS = (
+    "Draw the chart of 2.", "Here it is.", "Its colours are those of the old office.", "I changed them.",
+    "Draw the chart of 3 in a big format, for the wall.", "Here it is.", "That one I like. Draw the map of the town.",
+    "Drawn.",
+)  # fmt: skip
+READING = [(2, False, "wrong"), (3, True, "unknown"), (4, True, "right")]
+
+
+def session(folder: Path, *turns: str) -> practicum.TraceStream:
+    """A session of a coding agent: the messages of the user and of the agent in turn."""
     lines = [
         {"type": ("user", "assistant")[n % 2], "sessionId": "s", "uuid": f"{n}", "message": {"content": text}}
         for n, text in enumerate(turns)
     ]
-    path = written(tmp_path, "\n".join(map(json.dumps, lines)), "session.jsonl")
-    seen = learned(tmp_path, practicum.TraceStream(path, trust="own"), judged=True)
-    # The second request is a next message for the first verdict, and the task of the second verdict.
-    texts = [call.text for call in seen.calls("judge")]
-    assert sorted(text.index("office colours") > text.rindex("Here it is.") for text in texts) == [False, True]
+    return practicum.TraceStream(written(folder, "\n".join(map(json.dumps, lines)), "session.jsonl"), trust="own")
+
+
+def reading(call: Any) -> dict[str, Any] | Exception:
+    """A judge that reads the session in `TURNS`, and finds each answer wrong."""
+    if "# Session" not in call.text:
+        return {"reason": "it is not done", "right": False}
+    return {"messages": [{"message": n, "begins": begins, "work": work} for n, begins, work in READING]}
+
+
+def outcomes(seen: Any) -> dict[str, tuple[bool | None, str]]:
+    attempts = [attempt for step in seen.steps for attempt in step.attempts]
+    return {one.task.input: (one.feedback.success, one.feedback.text) for one in attempts}
+
+
+def test_a_judge_tells_which_requests_of_a_session_belong_together_and_what_the_user_found(tmp_path: Path) -> None:
+    seen = learned(tmp_path, session(tmp_path, *TURNS), model(judge=reading), judged=True)
+    # What nothing shows is decided by a verdict.
+    expected = {TURNS[0]: (False, TURNS[2]), TURNS[4]: (True, TURNS[6]), TURNS[6]: (False, "it is not done")}
+    found = outcomes(seen)
+    assert found.keys() == expected.keys()
+    for task, (success, reason) in expected.items():
+        assert (found[task][0], reason in found[task][1]) == (success, True)
+    assert seen.roles["judge"] == 2
+    assert seen.result.errors["joined_requests"] == 1
+    (joined,) = [one for step in seen.steps for one in step.attempts if one.task.input == TURNS[0]]
+    assert [step.text for step in joined.trace.steps] == [TURNS[1], TURNS[2]]
+    assert joined.trace.answer == TURNS[3]
+
+
+def test_a_session_is_read_once_whatever_ends_the_run(tmp_path: Path) -> None:
+    played = model(judge=reading)
+    stream = session(tmp_path, *TURNS)
+    stopped = learned(tmp_path, stream, played, judged=True, settings={"batch": 1}, stop_after=1)
+    assert stopped.result.stopped is not None
+    whole = learned(tmp_path / "whole", stream, model(judge=reading), judged=True, settings={"batch": 1})
+    again = resumed(stopped.folder, played)
+    assert sum("# Session" in call.text for call in played.calls) == 1
+    assert again.exported == whole.exported
+
+
+def test_without_an_answer_of_the_judge_the_rules_split_a_session(tmp_path: Path) -> None:
+    def lost(call: Any) -> Any:
+        return practicum.ProviderError("provider.failed", "busy") if "# Session" in call.text else reading(call)
+
+    seen = learned(tmp_path, session(tmp_path, *TURNS), model(judge=lost), judged=True)
+    assert outcomes(seen).keys() == {*TURNS[::2]}
+    assert seen.result.errors["unread_sessions"] == 1
 
 
 # ---- playbooks
