@@ -123,13 +123,13 @@ def open_traces(address: str, trust: Trust, trust_scores: bool, fields: str | No
     from practicum.tasks.load import parse_fields
     from practicum.tasks.traces import TraceStream
     from practicum.tasks.traces.sources import shown
+    from practicum.tasks.traces.trace import signals_text
 
     def print_summary(traces: Traces) -> None:
         formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
         lines = [f"{quantity(sum(traces.formats.values()), 'trace')} in {shown(address)}: {formats}"]
         if traces.evidence:
-            signals = ", ".join(f"{count} × {signal}" for signal, count in sorted(traces.evidence.items()))
-            lines.append(f"evidence about the outcomes: {signals}")
+            lines.append(f"evidence about the outcomes: {signals_text(traces.evidence)}")
         lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
         # A reader of traces describes a limited number of problems, and only counts the further problems.
         if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:

@@ -97,8 +97,11 @@ class Count(StrEnum):
     LOST_ATTEMPTS = "lost_attempts", f"attempt[|s] {_LOST}", True
     ANNOTATED_LOST_ATTEMPTS = "annotated_lost_attempts", f"annotated attempt[|s] {_LOST}"
     UNSCORED_ATTEMPTS = "unscored_attempts", "attempt[|s] without a score, because the scorer's model failed", True
-    JOINED_REQUESTS = "joined_requests", "request[|s] of sessions joined to the request before [it|them] by the judge"
-    UNREAD_SESSIONS = "unread_sessions", "session[|s] split by rules only, because the judge failed", True
+    UNREAD_SESSIONS = (
+        "unread_sessions",
+        "session[|s] split by rules only, because the judge gave no complete answer",
+        True,
+    )
     UNJUDGED_ATTEMPTS = "unjudged_attempts", "attempt[|s] without a verdict, because the judge failed", True
     STOPPED_PROGRAMS = "stopped_programs", "answer[|s] whose code the sandbox stopped"
     UNTESTABLE_ANSWERS = (

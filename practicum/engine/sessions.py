@@ -1,14 +1,16 @@
-"""A judge reads a session: which messages of the user begin another request, and what they show about the work.
+"""A judge reads a session: which messages of the user begin another request, and whether they show that the work before
+them is right.
 
 A session is stored as one task per request, and rules decide where a request begins (`practicum.tasks.traces`). Rules
-read words, so a complaint in other words becomes a task of its own, and the work before it has no outcome. In a run
-with a judge, one call per session decides this before learning begins.
+read words, so a complaint in other words becomes another task, and the work before it has no outcome. In a run with a
+judge, one call per session decides this before learning begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
 from typing import Annotated, Literal
 
@@ -20,6 +22,7 @@ from practicum.core.types import Evidence, Instructions, Recorded, Step, Task, T
 from practicum.core.views import truncate
 from practicum.core.words import one_line
 from practicum.engine.run import Run
+from practicum.store.journal import digest
 from practicum.tasks.traces.sessions import MOST_TEXT
 
 MOST_MESSAGES = 24
@@ -33,6 +36,10 @@ IN_WORDS = ("objection", "approval")
 
 TOKENS = 400
 """Estimated number of tokens of a message with the agent's message after it, for a model with a small window."""
+
+
+JOINED = "joined"
+"""Field of a task's `meta` with the ids of the tasks that were joined to it."""
 
 
 class MessageReading(Output):
@@ -75,11 +82,20 @@ def sessions(tasks: Iterable[Task]) -> Iterator[tuple[int, list[Task]]]:
         session = [] if task is None else [task]
 
 
-async def read_session(session: Sequence[Task], run: Run) -> list[Task] | None:
-    """Ask the judge about the messages of a session, and return the tasks of the session: a task that begins with a
-    message of the request before it is joined to that request. Of the evidence that the rules found, the evidence in
-    the user's words is replaced by what the judge reads. If the judge gives no answer, return None, and count the
-    session."""
+async def read_sessions(sessions: Sequence[Sequence[Task]], run: Run) -> list[list[Task] | None]:
+    """Ask the judge about the messages of each session, concurrently, and return the tasks of each session. A task that
+    begins with a message of the request before it is joined to that request, and its id is added to `meta.joined`. What
+    the judge reads replaces the evidence that the rules found in the user's words. If the judge gives no answer about a
+    message, return None in place of the session, and count the session."""
+    return await run.gather([(_name(session), partial(_read, session)) for session in sessions])
+
+
+def _name(session: Sequence[Task]) -> str:
+    """Return the name of the session's place: a session that has grown is another session."""
+    return f"{session[0].id} {digest([task.input for task in session], _later(session[-1]))[:8]}"
+
+
+async def _read(session: Sequence[Task], run: Run) -> list[Task] | None:
     messages = _messages(session)
     shown = [_shown(number, message) for number, message in enumerate(messages, 1)]
     readings: dict[int, MessageReading] = {}
@@ -94,9 +110,10 @@ async def read_session(session: Sequence[Task], run: Run) -> list[Task] | None:
         if reading is None:
             return None
         readings |= {one.message: one for one in reading.messages if start + 1 < one.message <= start + len(window)}
-    joined = [*_joined(session, messages, readings)]
-    run.count(Count.JOINED_REQUESTS, len(session) - len(joined))
-    return joined
+    if len(readings) < len(messages) - 1:
+        run.count(Count.UNREAD_SESSIONS)
+        return None
+    return [*_joined(session, messages, readings)]
 
 
 def _messages(session: Sequence[Task]) -> list[Message]:
@@ -127,11 +144,10 @@ def _shown(number: int, message: Message) -> str:
 def _joined(
     session: Sequence[Task], messages: Sequence[Message], readings: Mapping[int, MessageReading]
 ) -> Iterator[Task]:
-    """Yield the tasks of a session as the judge reads it. A message that the judge left out begins a request if the
-    rules say so, and shows nothing."""
+    """Yield the tasks of a session as the judge reads it."""
     requests: list[tuple[list[Task], list[Evidence]]] = [([session[0]], [])]
     for number, message in enumerate(messages[1:], 2):
-        reading = readings.get(number, MessageReading(message=number, begins=True, work="unknown"))
+        reading = readings[number]
         if reading.work != "unknown":
             requests[-1][1].append(_sign(reading, message.text))
         if message.first and message.task < len(session):
@@ -159,7 +175,9 @@ def _request(tasks: Sequence[Task], in_words: Sequence[Evidence]) -> Task:
     trace = replace(last.trace, steps=(*steps, *last.trace.steps))
     images = {mark: image for task in tasks for mark, image in task.images.items()}
     recorded = replace(last, trace=trace, evidence=tuple(evidence.values()), later="")
-    return replace(tasks[0], recorded=recorded, images=images)
+    first, others = tasks[0], [task.id for task in tasks[1:]]
+    meta = {**first.meta, JOINED: others} if others else first.meta
+    return replace(first, recorded=recorded, images=images, meta=meta)
 
 
 def _steps(task: Task) -> Iterator[Step]:
@@ -192,7 +210,7 @@ it accepts the work; it repeats the request; or it asks the agent to go on. A re
 complete is another piece of work.
 
 work: what the message shows about the agent's work before it. "wrong": the user finds a fault, has a part done again \
-or taken back, corrects what the agent said, reports that something does not work, or repeats a request that was not \
+or taken back, corrects what the agent wrote, reports that something does not work, or repeats a request that was not \
 carried out. "right": the user says that it works or is good, accepts it, or has used it with success. "unknown": \
 everything else, such as an answer to a question, a new wish, or another request without a word about the work before.
 

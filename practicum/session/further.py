@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from statistics import fmean
@@ -24,6 +25,8 @@ from practicum.core.views import View
 from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
+from practicum.engine.sessions import sessions
+from practicum.engine.state import RunState
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
@@ -40,6 +43,7 @@ from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, check_tasks, open_state, run_embedder
 from practicum.session.outcomes import Question, Trusted, WaitingOutcome, close_outcomes, outcomes_in, stored_question
+from practicum.session.read_sessions import read_tasks
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
@@ -162,14 +166,33 @@ class FurtherLearning:
         self.watch.began(began)
         result = None
         try:
-            await self._batches(waiting, size, retriever)
+            await self._batches(waiting, setup, size, retriever)
             await save_snapshot(self.store, self.progress.context, retriever)
             result = self.result()
         finally:
             self.watch.ended(result)
             await self.watch.flush()
 
-    async def _batches(self, waiting: Sequence[WaitingOutcome], size: int, retriever: Retriever) -> None:
+    async def _with_sessions_read(
+        self, waiting: Sequence[WaitingOutcome], setup: Setup, retriever: Retriever
+    ) -> Sequence[WaitingOutcome]:
+        """In learning with a judge, ask the judge to read the recorded sessions, which may join tasks."""
+        tasks = [outcome.task for outcome in waiting]
+        if "judge" not in setup.roles or next(sessions(tasks), None) is None:
+            return waiting
+        async with self._state(setup, retriever) as state:
+            root = Run(state).at(f"sessions {setup.digest()}")
+            read = await read_tasks(tasks, root, self.watch.warned)
+            self.critical += root.chain.seconds
+        unread = {id(outcome.task): outcome for outcome in waiting}
+        return [unread.get(id(task)) or as_outcome(task) for task in read]
+
+    async def _batches(self, waiting: Sequence[WaitingOutcome], setup: Setup, size: int, retriever: Retriever) -> None:
+        try:
+            waiting = await self._with_sessions_read(waiting, setup, retriever)
+        except Stopped as stop:
+            self.stopped = stop.reason
+            return
         interrupted = self._interrupted(waiting)
         batch = interrupted or [*waiting[:size]]
         while batch:
@@ -201,11 +224,7 @@ class FurtherLearning:
     async def _learn_batch(self, batch: Sequence[WaitingOutcome], retriever: Retriever) -> None:
         setup, before, step = self._set_up(batch), self.progress.context, next_step(self.store)
         tasks, method, members = setup.splits.train, setup.method, [(o.id, o.revision) for o in batch]
-        files = self.store.files
-        async with open_state(
-            self.store, files, setup, budget=self.budget, retriever=retriever, shared=self.shared
-        ) as state:
-            state.observer, state.counts, state.complete = self.watch, self.counts, self.complete
+        async with self._state(setup, retriever) as state:
             for warning in [] if setup.config.from_traces else check_tasks(tasks, state):
                 self.watch.warned(warning)
             sources = tuple(f"task:{task.id}" for task in tasks)
@@ -225,11 +244,7 @@ class FurtherLearning:
                     raise ProviderError("attempts.all_failed", state.last_error)
                 await state.journal.write(*state.settle([*state.lost]))
             finally:
-                self.last_error = state.last_error
-                self.hits += state.journal.hits
                 self.critical += root.chain.seconds
-                for role, usage in state.journal.by_role(this_process=True).items():
-                    self.by_role[role] = self.by_role.get(role, Usage()) + usage
 
             def change(at: Transaction) -> None:
                 add_steps(at, tasks, before, reports, self.budget.elapsed - seconds)
@@ -239,6 +254,21 @@ class FurtherLearning:
 
             self.store.change(change)
         self._count(reports, before)
+
+    @asynccontextmanager
+    async def _state(self, setup: Setup, retriever: Retriever) -> AsyncIterator[RunState]:
+        """Open the state of a run, and add its usage to the result at the end of the block."""
+        async with open_state(
+            self.store, self.store.files, setup, budget=self.budget, retriever=retriever, shared=self.shared
+        ) as state:
+            state.observer, state.counts, state.complete = self.watch, self.counts, self.complete
+            try:
+                yield state
+            finally:
+                self.last_error = state.last_error
+                self.hits += state.journal.hits
+                for role, usage in state.journal.by_role(this_process=True).items():
+                    self.by_role[role] = self.by_role.get(role, Usage()) + usage
 
     def _count(self, reports: Sequence[StepReport], before: Context) -> None:
         for report in reports:

@@ -47,7 +47,7 @@ from practicum.session.foreign import Origin
 from practicum.session.keywords import ResumeOptions, RunOptions
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state, uncollected
-from practicum.session.read_sessions import read_sessions
+from practicum.session.read_sessions import read_stored
 from practicum.session.records import (
     CHANGED,
     as_seed,
@@ -443,7 +443,7 @@ class LearningSession:
         """In a run with a judge, ask the judge to read the recorded sessions, which may join tasks."""
         if not self.setup.config.from_traces or "judge" not in self.setup.roles:
             return
-        left = await read_sessions(self.store, self.leg.tasks, root.at("sessions"))
+        left = await read_stored(self.store, self.leg.tasks, root.at("sessions"), self.watch.warned)
         if left is not self.leg.tasks:
             splits = replace(self.setup.splits, train=StoredTasks(self.store, "train"))
             self.leg, self.setup = replace(self.leg, tasks=left), replace(self.setup, splits=splits)

@@ -1,42 +1,69 @@
-"""Recorded sessions of a run's training tasks, read by the judge and written back to the run."""
+"""Recorded sessions among the tasks of a run, read by the run's judge before learning."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 
 from sqlalchemy import and_
 
 from practicum.core.types import Task
+from practicum.core.words import quantity
 from practicum.engine.run import Run
-from practicum.engine.sessions import read_session, sessions
+from practicum.engine.sessions import read_sessions, sessions
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.scope import Transaction
 from practicum.tasks.stored import StoredTasks, picked, task_data
+from practicum.tasks.traces.trace import signals_text
 
 SESSIONS_AT_ONCE = 32
 """Number of sessions that are held in memory and read concurrently."""
 
+Report = Callable[[str], None]
+"""Called with a line about the sessions and the evidence in them."""
 
-async def read_sessions(store: Store, tasks: Sequence[Task], run: Run) -> Sequence[Task]:
-    """Ask the judge to read the sessions among these training tasks, and replace the tasks of each session in the run
-    by its reading (`engine.sessions.read_session`). Return the tasks that are left: `tasks` itself if no session was
-    read.
 
-    The tasks of a session are replaced in one transaction. A resume reads only the sessions that are left.
-    """
+async def read_tasks(tasks: Sequence[Task], run: Run, report: Report) -> list[Task]:
+    """Return the tasks; the tasks of each recorded session are replaced by the judge's reading
+    (`engine.sessions.read_sessions`)."""
+    result, done = list[Task](), 0
+    async for first, session, reading in _readings(tasks, run, report):
+        result += [*tasks[done:first], *reading]
+        done = first + len(session)
+    return [*result, *tasks[done:]]
+
+
+async def read_stored(store: Store, tasks: Sequence[Task], run: Run, report: Report) -> Sequence[Task]:
+    """Do the same with training tasks of a run, in the run's store, and return the remaining tasks. The tasks of a
+    session are replaced in one transaction, so a resume reads only the sessions that are left."""
     stored = tasks if isinstance(tasks, StoredTasks) else StoredTasks(store, "train")
-    unread, removed, read = sessions(stored), set[int](), False
+    removed, changed = set[int](), False
+    async for first, session, reading in _readings(stored, run, report):
+        store.change(partial(_replace, session, reading))
+        left, changed = {task.id for task in reading}, True
+        removed |= {index for index, task in enumerate(session, first) if task.id not in left}
+    return picked(stored, [n for n in range(len(stored)) if n not in removed]) if changed else tasks
+
+
+async def _readings(
+    tasks: Iterable[Task], run: Run, report: Report
+) -> AsyncIterator[tuple[int, list[Task], list[Task]]]:
+    """Yield each session that the judge reads, with the index of its first task, and the judge's reading."""
+    unread, evidence, number, joined = sessions(tasks), Counter[str](), 0, 0
     while some := list(islice(unread, SESSIONS_AT_ONCE)):
-        readings = await run.gather([(session[0].id, partial(read_session, session)) for _, session in some])
+        readings = await read_sessions([session for _, session in some], run)
         for (first, session), reading in zip(some, readings, strict=True):
             if reading is not None:
-                store.change(partial(_replace, session, reading))
-                left, read = {task.id for task in reading}, True
-                removed |= {index for index, task in enumerate(session, first) if task.id not in left}
-    return picked(stored, [n for n in range(len(stored)) if n not in removed]) if read else tasks
+                yield first, session, reading
+                evidence.update(sign.signal for task in reading if task.recorded for sign in task.recorded.evidence)
+                number, joined = number + 1, joined + len(session) - len(reading)
+    if number:
+        joins = f" and joined {quantity(joined, 'request')} to the request before" if joined else ""
+        report(f"the judge read {quantity(number, 'session')}{joins}; evidence about the outcomes: "
+               f"{signals_text(evidence)}")  # fmt: skip
 
 
 def _replace(session: Sequence[Task], reading: Sequence[Task], at: Transaction) -> None:

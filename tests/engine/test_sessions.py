@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.types import Evidence, Recorded, Step, Task, Trace
-from practicum.engine.sessions import MOST_MESSAGES, TOKENS, MessageReading, SessionReading, read_session, sessions
+from practicum.engine.sessions import MOST_MESSAGES, TOKENS, MessageReading, SessionReading, read_sessions, sessions
 
 WORK = st.sampled_from(["right", "wrong", "unknown"])
 READINGS = st.builds(MessageReading, message=st.integers(0, 12), begins=st.booleans(), work=WORK)
@@ -21,7 +22,7 @@ class Judge:
     profile = "full"
 
     def __init__(self, readings: list[MessageReading], room: int = 100_000) -> None:
-        self.readings, self.tokens, self.prompts = readings, room, list[str]()
+        self.readings, self.tokens, self.prompts = {one.message: one for one in readings}, room, list[str]()
 
     def room(self, role: str) -> int:
         return self.tokens
@@ -29,9 +30,15 @@ class Judge:
     def at(self, name: str) -> Judge:
         return self
 
+    async def gather(self, jobs: Any) -> list[Any]:
+        return [await job(self) for _, job in jobs]
+
     async def try_ask(self, role: str, prompt: Any, *how: Any, **more: Any) -> SessionReading:
+        """An answer about every message; of a message without an answer of this judge, that it begins a request."""
         self.prompts.append(prompt.user)
-        return SessionReading(messages=self.readings)
+        numbers = map(int, re.findall(r"^(\d+)\. User", prompt.user, re.MULTILINE))
+        begins = {n: MessageReading(message=n, begins=True, work="unknown") for n in numbers}
+        return SessionReading(messages=[self.readings.get(n, begins[n]) for n in begins])
 
     def count(self, *how: Any) -> None:
         pass
@@ -46,7 +53,7 @@ def request(n: int, evidence: tuple[Evidence, ...] = (), *inner: str, later: str
 
 
 def read(tasks: list[Task], judge: Judge) -> list[Task]:
-    joined = asyncio.run(read_session(tasks, judge))  # type: ignore[arg-type]
+    (joined,) = asyncio.run(read_sessions([tasks], judge))  # type: ignore[arg-type]
     assert joined is not None
     return joined
 
@@ -89,9 +96,7 @@ def test_a_long_session_is_read_in_parts_that_share_a_message() -> None:
     tasks = [request(n) for n in range(1, 60)]
     judge = Judge([])
     read(tasks, judge)
-    numbers = [
-        [int(line.partition(".")[0]) for line in user.splitlines() if line[:1].isdigit()] for user in judge.prompts
-    ]
+    numbers = [[*map(int, re.findall(r"^(\d+)\. User", user, re.MULTILINE))] for user in judge.prompts]
     assert max(map(len, numbers)) == MOST_MESSAGES
     assert [part[-1] for part in numbers[:-1]] == [part[0] for part in numbers[1:]]
     assert (numbers[0][0], numbers[-1][-1]) == (1, 60)

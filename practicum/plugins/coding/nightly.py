@@ -133,6 +133,7 @@ class Night:
         from practicum.core.context import initial_context
         from practicum.core.edits import Add
         from practicum.core.instructions import is_outside
+        from practicum.engine.sessions import JOINED
         from practicum.methods.blocks.show import default_sections
         from practicum.session.components import Parts
         from practicum.session.config import config_from
@@ -153,7 +154,8 @@ class Night:
             if self.project.folder.is_dir():
                 self.target.follow(store)
                 self.target.approve_merged(store)
-            learned = {*StoredTasks(store, "train").ids()}
+            stored = StoredTasks(store, "train")
+            learned = {id for task in stored for id in (task.id, *task.meta.get(JOINED, ()))}
         return [*{task.id: task for task in self.project.tasks() if task.id not in learned}.values()]
 
     def propose(self, result: Result | None, apply: bool, branch: bool) -> dict[str, Any]:

@@ -185,6 +185,11 @@ class RecordPlace:
         yield Task(id, asked, None, meta, recorded, history=history, images=images)
 
 
+def signals_text(evidence: Mapping[str, int]) -> str:
+    """Return the number of requests per signal as text."""
+    return ", ".join(f"{count} × {signal}" for signal, count in sorted(evidence.items())) or "none"
+
+
 def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if value not in (None, "")}
 

@@ -209,7 +209,9 @@ def test_evidence_in_a_session_decides_and_the_judge_decides_the_rest(shell: She
         f"learn --from-traces session.jsonl --trust own --judge --method ace --model {model.name} --out run --json"
     )
     assert "1 × objection" in done.err
-    assert done.json["by_role"]["judge"]["calls"] == 1
+    # The judge does not read the session in full, so the rules decide; one verdict is about the second request.
+    assert done.json["by_role"]["judge"]["calls"] == 2
+    assert done.json["errors"]["unread_sessions"] == 1
     attempts = {a["task"]: a["success"] for a in shell.json("show run --attempts")["attempts"]}
     assert attempts["s/1"] is False
     assert attempts["s/2"] is not None

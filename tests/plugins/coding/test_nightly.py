@@ -121,6 +121,19 @@ def test_a_night_learns_from_new_and_grown_requests_only(desk: Desk) -> None:
     assert (last["new"], last["waiting"]) == (1, {"3.1": ["s1/2"]})
 
 
+def test_a_complaint_in_any_words_belongs_to_the_request_before_and_is_learned_from_once(desk: Desk) -> None:
+    reading = {"messages": [{"message": 2, "begins": False, "work": "wrong"}]}
+    rules = [{"role": "judge", "match": "# Session", "answer": reading}, *RULES]
+    (desk.folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    complaint = "The sum on the receipt of Mrs. Brown is three cents too high since this morning, she says."
+    desk.session("s1", *PRICES[:3], ("user", complaint), *PRICES[4:])
+    night = desk.night()
+    assert (night["new"], night["waiting"]) == (2, {"1.1": ["s1/1"]})
+    (attempt,) = desk("show", night["space"], "--attempts", "--json").json["attempts"]
+    assert complaint in json.dumps(attempt["feedback"])
+    assert desk.night()["new"] == 0
+
+
 def test_a_night_keeps_its_limit_and_the_next_one_goes_on(desk: Desk) -> None:
     for number in range(4):
         desk.session(f"s{number}", ("user", f"Do the part {number}."), *PRICES[1:])
