@@ -104,6 +104,7 @@ NEXT = USER("Now write the release notes for version two.")
         ([*WORK, *ran("mise run test", "11/11"), DONE], [], ["tests passed"]),
         ([*WORK, *ran("npm test", "Tests: 1 failed, 2 passed"), DONE], [], ["tests failed"]),
         ([*WORK, *ran("cargo test", "test result: FAILED. 1 failed"), EDIT, DONE], [], []),
+        ([*WORK, *ran("cargo +nightly test", "test result: ok. 3 passed; 0 failed"), DONE], [], ["tests passed"]),
         ([*WORK, *ran("go test ./...", "FAIL"), *ran("go test ./...", "ok  x 1s"), DONE], [], ["tests passed"]),
         ([*WORK, *ran("pytest", "3 passed in 1s"), NOTES, Item("action", "TodoWrite({})"), DONE], [], ["tests passed"]),
         ([*WORK, *ran("dotnet test", "Başarılı!  - Başarısız:  0, Geçti:  29"), DONE], [], ["tests passed"]),

@@ -170,7 +170,7 @@ _OF_DOCS = re.compile(r"""["'](?:file_?path|path)["']\s*:\s*["'][^"']*\.(?:mdx?|
 _TEST_COMMAND = re.compile(
     r"\b(?:(?:just|mise|task|poetry|uv|nx|turbo|node|python3?|bash|sh)\s+(?:-\S+\s+|run\s+)*\S*(?:tests?|check)\b\S*"
     r"|(?:npm|pnpm|yarn|bun|deno)\b[^|;&\n]*?\btests?\b|npm\s+t|pytest(?!\.)|py\.test|unittest|tox|nox|jest|vitest|mocha"
-    r"|playwright\s+test|cypress\s+run|cargo\s+(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)"
+    r"|playwright\s+test|cypress\s+run|cargo\s+(?:\+\S+\s+)?(?:test|nextest)|go\s+test|mvnw?\b.*?\b(?:test|verify)"
     r"|gradlew?\b.*?\b(?:test|check)|make\s+(?:test|check)|ctest|rspec|rake\s+(?:test|spec)|phpunit"
     r"|(?:dotnet|swift|flutter|mix|sbt|bazel|zig|hardhat|forge)\s+test)\b|\./\S*test\S*"
 )

@@ -112,8 +112,13 @@ def outcomes(seen: Any) -> dict[str, tuple[bool | None, str]]:
     return {one.task.input: (one.feedback.success, one.feedback.text) for one in attempts}
 
 
-def test_a_judge_tells_which_requests_of_a_session_belong_together_and_what_the_user_found(tmp_path: Path) -> None:
-    seen = learned(tmp_path, session(tmp_path, *TURNS), model(judge=reading), judged=True)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_judge_tells_which_requests_of_a_session_belong_together_and_what_the_user_found(
+    tmp_path: Path, as_list: bool
+) -> None:
+    stream = session(tmp_path, *TURNS)
+    tasks = [*stream] if as_list else stream
+    seen = learned(tmp_path, tasks, model(judge=reading), from_traces=True, judged=True)
     # What nothing shows is decided by a verdict.
     expected = {TURNS[0]: (False, TURNS[2]), TURNS[4]: (True, TURNS[6]), TURNS[6]: (False, "it is not done")}
     found = outcomes(seen)
