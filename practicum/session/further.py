@@ -182,7 +182,7 @@ class FurtherLearning:
             return waiting
         async with self._state(setup, retriever) as state:
             root = Run(state).at(f"sessions {setup.digest()}")
-            read = await read_tasks(tasks, root, self.watch.warned)
+            read = await read_tasks(tasks, root, self.budget, self.watch.warned)
             self.critical += root.chain.seconds
         unread = {id(outcome.task): outcome for outcome in waiting}
         return [unread.get(id(task)) or as_outcome(task) for task in read]

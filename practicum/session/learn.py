@@ -443,11 +443,18 @@ class LearningSession:
         """In a run with a judge, ask the judge to read the recorded sessions, which may join tasks."""
         if not self.setup.config.from_traces or "judge" not in self.setup.roles:
             return
-        left = await read_stored(self.store, self.leg.tasks, root.at("sessions"), self.watch.warned)
-        if left is not self.leg.tasks:
-            splits = replace(self.setup.splits, train=StoredTasks(self.store, "train"))
-            self.leg, self.setup = replace(self.leg, tasks=left), replace(self.setup, splits=splits)
-            self.reserve = Reserve(self.setup, self.state, self.leg.start)
+        at = root.at("sessions")
+
+        async def read() -> bool:
+            left = await read_stored(self.store, self.leg.tasks, at, self.state.budget, self.watch.warned)
+            if left is not self.leg.tasks:
+                splits = replace(self.setup.splits, train=StoredTasks(self.store, "train"))
+                self.leg, self.setup = replace(self.leg, tasks=left), replace(self.setup, splits=splits)
+                self.reserve = Reserve(self.setup, self.state, self.leg.start)
+            return True
+
+        # A resume must not read sessions that the first part of the run did not read.
+        await at.once("read", read)
 
     async def _learn(self, root: Run) -> None:
         config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start

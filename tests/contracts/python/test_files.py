@@ -91,10 +91,10 @@ TURNS = (
 READING = [(2, False, "wrong"), (3, True, "unknown"), (4, True, "right")]
 
 
-def session(folder: Path, *turns: str) -> practicum.TraceStream:
+def session(folder: Path, *turns: str, name: str = "s") -> practicum.TraceStream:
     """A session of a coding agent: the messages of the user and of the agent in turn."""
     lines = [
-        {"type": ("user", "assistant")[n % 2], "sessionId": "s", "uuid": f"{n}", "message": {"content": text}}
+        {"type": ("user", "assistant")[n % 2], "sessionId": name, "uuid": f"{n}", "message": {"content": text}}
         for n, text in enumerate(turns)
     ]
     return practicum.TraceStream(written(folder, "\n".join(map(json.dumps, lines)), "session.jsonl"), trust="own")
@@ -140,6 +140,20 @@ def test_a_session_is_read_once_whatever_ends_the_run(tmp_path: Path) -> None:
     again = resumed(stopped.folder, played)
     assert sum("# Session" in call.text for call in played.calls) == 1
     assert again.exported == whole.exported
+
+
+def test_a_judge_reads_sessions_for_a_quarter_of_the_limits_at_most(tmp_path: Path) -> None:
+    def read_calls(max_calls: int | None) -> int:
+        tasks = [task for n in range(30) for task in session(tmp_path, *TURNS, name=f"s{n}")]
+        folder = tmp_path / f"{max_calls}"
+        seen = learned(folder, tasks, model(judge=reading), from_traces=True, judged=True, max_calls=max_calls)
+        assert seen.steps
+        return sum("# Session" in call.text for call in seen.model.calls)
+
+    assert read_calls(None) == 30
+    assert read_calls(400) == 30
+    assert 1 < read_calls(40) <= 10
+    assert read_calls(5) == 1
 
 
 @pytest.mark.parametrize(
