@@ -113,18 +113,16 @@ def outcomes(seen: Any) -> dict[str, tuple[bool | None, str]]:
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_a_judge_tells_which_requests_of_a_session_belong_together_and_what_the_user_found(
-    tmp_path: Path, as_list: bool
-) -> None:
+def test_a_judge_joins_the_requests_of_a_session_and_reads_their_outcomes(tmp_path: Path, as_list: bool) -> None:
     stream = session(tmp_path, *TURNS)
     tasks = [*stream] if as_list else stream
     seen = learned(tmp_path, tasks, model(judge=reading), from_traces=True, judged=True)
-    # What nothing shows is decided by a verdict.
+    # An outcome that no message shows is decided by a verdict.
     expected = {TURNS[0]: (False, TURNS[2]), TURNS[4]: (True, TURNS[6]), TURNS[6]: (False, "it is not done")}
-    found = outcomes(seen)
-    assert found.keys() == expected.keys()
+    feedback = outcomes(seen)
+    assert feedback.keys() == expected.keys()
     for task, (success, reason) in expected.items():
-        assert (found[task][0], reason in found[task][1]) == (success, True)
+        assert (feedback[task][0], reason in feedback[task][1]) == (success, True)
     assert seen.roles["judge"] == 2
     (joined,) = [one for step in seen.steps for one in step.attempts if one.task.input == TURNS[0]]
     assert [step.text for step in joined.trace.steps] == [TURNS[1], TURNS[2]]
