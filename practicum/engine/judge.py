@@ -29,6 +29,8 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
     if target is not None:
         parts.append(f"# Reference answer\n{target}")
+    if task.recorded is not None and task.recorded.later:
+        parts.append(f"# The user's next message, about this work or about something else\n{task.recorded.later}")
     return await run.ask_fitted("judge", JUDGE.prompt(run.profile, parts), Verdict, temperature=0.0)
 
 

@@ -3,7 +3,8 @@ them is right.
 
 A session is stored as one task per request, and rules decide where a request begins (`practicum.tasks.traces`). Rules
 read words, so a complaint in other words becomes another task, and the work before it has no outcome. In a run with a
-judge, one call per session decides this before learning begins.
+judge, one call per session decides this before learning begins. Small models cannot do this: a model of 1.5 billion
+parameters joined all messages of a session. So in the profile `small` the rules decide.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import Field
 
 from practicum.core.bounded import MaxItems, Output
 from practicum.core.counts import Count
-from practicum.core.types import Evidence, Instructions, Recorded, Step, Task, Turn
+from practicum.core.types import Evidence, Instructions, Recorded, Step, Task
 from practicum.core.views import truncate
 from practicum.core.words import one_line
 from practicum.engine.run import Run
@@ -33,10 +34,6 @@ MOST_CHARS = 700
 
 IN_WORDS = ("objection", "approval")
 """Signals in the words of the user."""
-
-TOKENS = 400
-"""Estimated number of tokens of a message with the agent's message after it, for a model with a small window."""
-
 
 JOINED = "joined"
 """Field of a task's `meta` with the ids of the tasks that were joined to it."""
@@ -99,10 +96,9 @@ async def _read(session: Sequence[Task], run: Run) -> list[Task] | None:
     messages = _messages(session)
     shown = [_shown(number, message) for number, message in enumerate(messages, 1)]
     readings: dict[int, MessageReading] = {}
-    most = max(2, min(MOST_MESSAGES, run.room("judge") // TOKENS))
     # Each call but the first repeats the last message of the call before it.
-    for start in range(0, len(messages) - 1, most - 1):
-        window = shown[start : start + most]
+    for start in range(0, len(messages) - 1, MOST_MESSAGES - 1):
+        window = shown[start : start + MOST_MESSAGES]
         prompt = READ.prompt(run.profile, [f"# Session\n{window[0]}", *window[1:]])
         reading = await run.at(f"from {start + 1}").try_ask(
             "judge", prompt, SessionReading, Count.UNREAD_SESSIONS, temperature=0.0
@@ -198,8 +194,7 @@ def _later(task: Task) -> str:
     return "" if task.recorded is None else task.recorded.later
 
 
-READ = Instructions(
-    full="""\
+READ = Instructions("""\
 You read a session of a user with an agent. The messages of the user are numbered, and each message is followed by \
 the last message of the agent before the user wrote again. Decide two things about each message except the first.
 
@@ -216,29 +211,4 @@ everything else, such as an answer to a question, a new wish, or another request
 
 Judge by the meaning, in any language. Long texts are shortened.
 
-messages: one object for each message except the first, with its number.""",
-    small="""\
-You read a session of a user with an agent. The messages of the user are numbered. For each message except the first, \
-say two things. begins: true if it asks for another piece of work; false if it answers the agent, complains, corrects, \
-refines, accepts, or asks to go on. work: "wrong" if it shows that the agent's work before it is wrong or not \
-complete, "right" if it shows that the work is good, "unknown" if it shows neither.""",
-    examples=(
-        Turn(
-            """\
-# Session
-1. User: Sort the books on my list by author.
-   Agent, after 2 tool calls: The list is sorted by author.
-
-2. User: Woolf still comes before Shelley.
-   Agent, after 1 tool calls: Woolf comes after Shelley now. Shall I also sort the films?
-
-3. User: yes please
-   Agent, after 2 tool calls: The films are sorted by title.
-
-4. User: Lovely. Now print both lists.""",
-            """\
-{"messages":[{"message":2,"begins":false,"work":"wrong"},{"message":3,"begins":false,"work":"unknown"},\
-{"message":4,"begins":true,"work":"right"}]}""",
-        ),
-    ),
-)
+messages: one object for each message except the first, with its number.""")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.types import Evidence, Recorded, Step, Task, Trace
-from practicum.engine.sessions import MOST_MESSAGES, TOKENS, MessageReading, SessionReading, read_sessions, sessions
+from practicum.engine.sessions import MOST_MESSAGES, MessageReading, SessionReading, read_sessions, sessions
 
 WORK = st.sampled_from(["right", "wrong", "unknown"])
 READINGS = st.builds(MessageReading, message=st.integers(0, 12), begins=st.booleans(), work=WORK)
@@ -21,11 +21,8 @@ class Judge:
 
     profile = "full"
 
-    def __init__(self, readings: list[MessageReading], room: int = 100_000) -> None:
-        self.readings, self.tokens, self.prompts = {one.message: one for one in readings}, room, list[str]()
-
-    def room(self, role: str) -> int:
-        return self.tokens
+    def __init__(self, readings: list[MessageReading]) -> None:
+        self.readings, self.prompts = {one.message: one for one in readings}, list[str]()
 
     def at(self, name: str) -> Judge:
         return self
@@ -100,8 +97,6 @@ def test_a_long_session_is_read_in_parts_that_share_a_message() -> None:
     assert max(map(len, numbers)) == MOST_MESSAGES
     assert [part[-1] for part in numbers[:-1]] == [part[0] for part in numbers[1:]]
     assert (numbers[0][0], numbers[-1][-1]) == (1, 60)
-    read(tasks, small := Judge([], room=3 * TOKENS))
-    assert len(small.prompts) == 30
 
 
 def test_only_consecutive_tasks_of_a_session_are_read_together() -> None:

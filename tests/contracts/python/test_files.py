@@ -164,6 +164,11 @@ def test_without_a_complete_answer_of_the_judge_the_rules_split_a_session(tmp_pa
     seen = learned(tmp_path, session(tmp_path, *TURNS), model(judge=lost), judged=True)
     assert outcomes(seen).keys() == {*TURNS[::2]}
     assert seen.result.errors["unread_sessions"] == 1
+    # The verdicts are about the four requests, and three of them show the next message.
+    verdicts = [call.text for call in seen.calls("judge") if "# Session" not in call.text]
+    assert sum("# The user's next message" in text for text in verdicts) == 3
+    small = learned(tmp_path / "small", session(tmp_path, *TURNS), model(judge=reading), judged=True, profile="small")
+    assert outcomes(small).keys() == {*TURNS[::2]}
 
 
 # ---- playbooks
