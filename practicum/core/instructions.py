@@ -28,13 +28,13 @@ _MARKS = re.compile(f"^(?:{BEGIN}|{END})(?=[ \\t]*\\r?$)".encode(), re.M)
 
 def is_instructions(path: Path) -> bool:
     """Whether a file has the name of an instruction file, or a part that belongs to practicum."""
-    return path.name in NAMES or (path.suffix == ".md" and _MARKS.search(_content(path)) is not None)
+    return path.name in NAMES or (path.suffix == ".md" and _MARKS.search(read(path)) is not None)
 
 
 def load(path: Path) -> Context:
     """Read an instruction file as a context at version 0. The section of the text outside of practicum's part is the
     name of the file. Raises ContextFileError if the file cannot be read or has no text."""
-    before, inside, after = _divided(_content(path), path)
+    before, inside, after = _divided(read(path), path)
     try:
         texts = [part.decode("utf-8-sig" if n == 0 else "utf-8") for n, part in enumerate((before, inside, after))]
     except UnicodeDecodeError as error:
@@ -79,7 +79,8 @@ def with_entries(content: bytes, entries: Iterable[Entry], path: Path, names: Co
     return content + newline.encode() * lines + block + newline.encode()
 
 
-def _content(path: Path) -> bytes:
+def read(path: Path) -> bytes:
+    """Return the content of an instruction file. Raises ContextFileError if it cannot be read."""
     try:
         return read_bytes(path)
     except OSError as error:

@@ -21,9 +21,9 @@ from practicum.core.bounded import MaxItems, Output
 from practicum.core.counts import Count
 from practicum.core.types import Evidence, Instructions, Recorded, Step, Task
 from practicum.core.views import truncate
-from practicum.core.words import one_line
 from practicum.engine.run import Run
 from practicum.store.journal import digest
+from practicum.tasks.traces.evidence import approval, objection, once_each
 from practicum.tasks.traces.sessions import MOST_TEXT
 
 MOST_MESSAGES = 24
@@ -145,7 +145,7 @@ def _joined(
     for number, message in enumerate(messages[1:], 2):
         reading = readings[number]
         if reading.work != "unknown":
-            requests[-1][1].append(_sign(reading, message.text))
+            requests[-1][1].append((approval if reading.work == "right" else objection)(message.text))
         if message.first and message.task < len(session):
             if reading.begins:
                 requests.append(([], []))
@@ -153,24 +153,16 @@ def _joined(
     return (_request(tasks, evidence) for tasks, evidence in requests)
 
 
-def _sign(reading: MessageReading, text: str) -> Evidence:
-    words = f'"{one_line(text, 300)}"'
-    if reading.work == "right":
-        return Evidence("approval", True, f"the user approved: {words}")
-    return Evidence("objection", False, f"the user objected: {words}")
-
-
 def _request(tasks: Sequence[Task], in_words: Sequence[Evidence]) -> Task:
     """Join the tasks of one request to one task. Of results of tests, the last one counts."""
     by_rules = [sign for task in tasks for sign in _recorded(task).evidence if sign.signal not in IN_WORDS]
     tests = [sign for sign in by_rules if sign.signal.startswith("tests ")]
-    evidence = {sign.signal: sign for sign in reversed([*in_words, *(sign for sign in by_rules if sign not in tests)])}
-    evidence |= {sign.signal: sign for sign in tests[-1:]}
+    evidence = once_each([*in_words, *(sign for sign in by_rules if sign not in tests), *tests[-1:]])
     steps = [step for task, then in pairwise(tasks) for step in (*_steps(task), Step("user", then.input))]
     last = _recorded(tasks[-1])
     trace = replace(last.trace, steps=(*steps, *last.trace.steps))
     images = {mark: image for task in tasks for mark, image in task.images.items()}
-    recorded = replace(last, trace=trace, evidence=tuple(evidence.values()), later="")
+    recorded = replace(last, trace=trace, evidence=evidence, later="")
     first, others = tasks[0], [task.id for task in tasks[1:]]
     meta = {**first.meta, JOINED: others} if others else first.meta
     return replace(first, recorded=recorded, images=images, meta=meta)

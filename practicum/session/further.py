@@ -178,7 +178,7 @@ class FurtherLearning:
     ) -> Sequence[WaitingOutcome]:
         """In learning with a judge, ask the judge to read the recorded sessions, which may join tasks."""
         tasks = [outcome.task for outcome in waiting]
-        if "judge" not in setup.roles or next(sessions(tasks), None) is None:
+        if not setup.reads_sessions or next(sessions(tasks), None) is None:
             return waiting
         async with self._state(setup, retriever) as state:
             root = Run(state).at(f"sessions {setup.digest()}")

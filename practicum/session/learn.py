@@ -441,7 +441,7 @@ class LearningSession:
 
     async def _read_sessions(self, root: Run) -> None:
         """In a run with a judge, ask the judge to read the recorded sessions, which may join tasks."""
-        if not self.setup.config.from_traces or "judge" not in self.setup.roles:
+        if not self.setup.config.from_traces or not self.setup.reads_sessions:
             return
         at = root.at("sessions")
 

@@ -9,7 +9,7 @@ tasks that the version has not learned from, under new places of the journal. Un
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from practicum.store.dialects import ROW
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.scope import Transaction
 from practicum.store.versions import lineage, read_versions, rebuild
-from practicum.tasks.stored import ids, with_ids
+from practicum.tasks.stored import ids, picked
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
         return Leg(1, rebuild([v for v in versions if v.version == 0]), 0, tasks)
     note, own = begun[-1], {*begun[-1]["tasks"]}
     start = rebuild(versions, note["version"])
-    return Leg(len(begun) + 1, start, note["step"], with_ids(tasks, own.__contains__))
+    return Leg(len(begun) + 1, start, note["step"], _with_ids(tasks, own.__contains__))
 
 
 def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
@@ -89,8 +89,12 @@ def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int
     for row in steps:
         is_current = row.step not in version_of_step or version_of_step[row.step] in line
         (learned if is_current else undone).update(json.loads(row.data)["tasks"])
-    left = with_ids(tasks, lambda id: id in undone or id not in learned)
+    left = _with_ids(tasks, lambda id: id in undone or id not in learned)
     return left, steps[-1].step if steps else 0
+
+
+def _with_ids(tasks: Sequence[Task], matches: Callable[[str], bool]) -> Sequence[Task]:
+    return picked(tasks, [at for at, id in enumerate(ids(tasks)) if matches(id)])
 
 
 def is_note(place: str) -> bool:

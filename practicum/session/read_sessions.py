@@ -58,7 +58,7 @@ async def _readings(
     tasks: Iterable[Task], run: Run, budget: Budget, report: Report
 ) -> AsyncIterator[tuple[int, list[Task], list[Task]]]:
     """Yield each session that the judge reads, with the index of its first task, and the judge's reading."""
-    unread = sessions(tasks if run.profile == "full" else ())
+    unread = sessions(tasks)
     evidence, asked, number, joined = Counter[str](), 0, 0, 0
     before = Need.of(budget.spent)
     while budget.exceeded_by((Need.of(budget.spent) - before) * RESERVE) is None:

@@ -130,6 +130,11 @@ class Setup:
         """Names of the models that the run calls, or could call. Contains None if `model` is not set."""
         return {self.config.model, *self.config.roles.values(), *self.method.models.values()}
 
+    @property
+    def reads_sessions(self) -> bool:
+        """Whether a judge reads recorded sessions before learning (`engine.sessions`)."""
+        return "judge" in self.roles and self.config.profile != "small"
+
     def digest(self, *parts: Any) -> str:
         """Return a digest of strings or JSON values, and of the settings that results depend on. A place in the journal
         with this digest in the place's name holds only results for the same `parts` and the same settings."""

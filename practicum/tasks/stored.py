@@ -7,7 +7,7 @@ memory per task.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, overload
 
@@ -142,11 +142,6 @@ class StoredTasks(Sequence[Task]):
 def picked(tasks: Sequence[Task], indices: Sequence[int]) -> Sequence[Task]:
     """Return the tasks at these indices, in this order. Stored tasks are read on access."""
     return tasks.picked(indices) if isinstance(tasks, StoredTasks) else [tasks[i] for i in indices]
-
-
-def with_ids(tasks: Sequence[Task], matches: Callable[[str], bool]) -> Sequence[Task]:
-    """Return the tasks whose ids match, in the same order. Stored tasks are read on access."""
-    return picked(tasks, [at for at, id in enumerate(ids(tasks)) if matches(id)])
 
 
 def ids(tasks: Sequence[Task]) -> Iterator[str]:

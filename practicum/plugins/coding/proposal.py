@@ -17,7 +17,6 @@ from practicum.core.bounded import clean
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, PracticumWarning
-from practicum.core.files import read_bytes
 from practicum.core.skills import file_of, imported_parts, imported_skill, is_skills, read_skills
 from practicum.core.visible import visible_to_model
 from practicum.plugins.coding.programs import PROGRAMS
@@ -153,10 +152,7 @@ def _written(text: str) -> str:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        return read_bytes(path) if path.exists() else b""
-    except OSError as error:
-        raise ContextFileError("playbook.unreadable", f"cannot read {path}: {error.strerror}") from error
+    return instructions.read(path) if path.exists() else b""
 
 
 def waiting(store: Store, *, flagged: bool) -> tuple[Context, list[Review]]:

@@ -52,8 +52,23 @@ def evidence(request: Sequence[Item], later: Sequence[Item]) -> tuple[Evidence, 
         signs.append(_sign("approval", f"the user continued: {_quoted(later[0].text)}"))
     if undone := _taken_back(request, later):
         signs.append(_sign("taken back", undone))
-    by_signal = {one.signal: one for one in reversed(signs)}
+    return once_each(signs)
+
+
+def once_each(signs: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """Return the first sign of each signal, in the order of `SUCCESS`."""
+    by_signal = {sign.signal: sign for sign in reversed(signs)}
     return tuple(by_signal[signal] for signal in SUCCESS if signal in by_signal)
+
+
+def objection(text: str) -> Evidence:
+    """Return the evidence of a message in which the user objects to the work."""
+    return _sign("objection", f"the user objected: {_quoted(text)}")
+
+
+def approval(text: str) -> Evidence:
+    """Return the evidence of a message in which the user approves the work."""
+    return _sign("approval", f"the user approved: {_quoted(text)}")
 
 
 FEW_WORDS = 2
@@ -78,9 +93,9 @@ def _replies(request: Sequence[Item]) -> Iterator[Evidence]:
             if acted and not (then.kind == "user" and _matches("go_ahead", then.text, whole=True)):
                 yield _sign("interruption", "the user stopped the agent")
         elif n and item.kind == "user" and _objects(request[:n], item.text):
-            yield _sign("objection", f"the user objected: {_quoted(item.text)}")
+            yield objection(item.text)
         elif n and item.kind == "user" and _only_approves(item.text):
-            yield _sign("approval", f"the user approved: {_quoted(item.text)}")
+            yield approval(item.text)
 
 
 def _sign(signal: Signal, text: str) -> Evidence:
