@@ -1,13 +1,16 @@
 """An agent of pydantic-ai whose only memory is `practicum mcp`: its score before and after corrections.
 
-    python bench/mcp_bench.py --model local:/path/to/model.gguf [--seeds 3]
+    python bench/mcp_bench.py TRAIN.jsonl TEST.jsonl --model local:/path/to/model.gguf --instructions TEXT …
 
-The tasks are the repairs of examples/tasks.jsonl. The bench that a repair goes to is a convention that is in no prompt.
-Each seed makes a new split, with one test repair for each bench. From other tasks (--tasks), each seed draws four right
-answers. A session is a new agent with a new `practicum mcp` process. The first session is tested without feedback. The
-second does the other repairs. After a wrong answer its prompt names the right bench, and the agent reports that to its
-memory. The third session is tested again. A small model does not call tools by itself, so each run offers one tool, and
-begins with a form of the tool's arguments, which the model fills.
+A session is a new agent with a new `practicum mcp` process. The first session is tested without feedback. The second
+does the training tasks: after a wrong answer its prompt names the right answer, and the agent reports it to its memory.
+The third session is tested again. For each test task the bench also measures what the agent looked up (`asked`: the
+text of the task), whether the memory showed a correction with the right answer (`shown`), whether that was the nearest
+correction (`nearest`), and whether the agent gave the answer of the nearest correction (`follows`). With --other, the
+memory learns other tasks, which are not similar to the test tasks: the score should stay.
+
+A small model does not call tools by itself, so each run offers one tool, and begins with a form of the tool's
+arguments, which the model fills.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from fastmcp.client.transports import StdioTransport
@@ -38,12 +41,10 @@ from pydantic_ai.settings import ModelSettings
 import practicum
 from practicum.core.types import Task
 from practicum.models.registry import ClientSettings, Models
+from practicum.tasks.scoring.rules import normalise
 
-TASKS = Path(__file__).parents[1] / "examples" / "tasks.jsonl"
-
-ANSWERS = 4
-"""Number of right answers of a seed. Each has one test task, and others to learn from."""
-
+MOST_CHOICES = 20
+"""With more right answers than this number, an answer is right if it contains the right answer."""
 
 FIRST = {
     "recall": "First look this {what} up in your memory: the task is what the customer wrote, word by word.",
@@ -99,20 +100,16 @@ def bounded(names: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class World:
-    """Tasks, with the nouns of a task and of an answer (a repair goes to a bench), and the right answers."""
+    """Instructions, the noun of a task, and the right answers if they are few."""
 
-    tasks: Sequence[Task]
+    instructions: str
     task_noun: str
-    answer_noun: str
     answers: tuple[str, ...]
 
     def is_right(self, task: Task, answer: str) -> bool:
-        return [one for one in self.answers if one in answer] == [task.target]
-
-    @property
-    def instructions(self) -> str:
-        answers, noun = ", ".join(self.answers), self.answer_noun
-        return f"You send {self.task_noun}s to a {noun}: {answers}. Answer with the {noun} alone."
+        if self.answers:
+            return [one for one in self.answers if one in answer] == [task.target]
+        return normalise(task.target or "") in normalise(answer)
 
 
 @dataclass
@@ -157,64 +154,88 @@ async def session(model: OpenAIChatModel, store: Path, world: World) -> AsyncIte
             yield Session(agent, offered)
 
 
-async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Sequence[Task]) -> list[bool]:
+RIGHT = re.compile(r"Right answer: *(?:\n *)?(.+)")
+"""Right answer of a correction, in the text of `recall`."""
+
+
+async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """Return for each task: whether the answer is right, and what the memory showed."""
+    rows = []
     async with session(model, store, world) as at:
-        return [world.is_right(task, (await at.answer(task))[0]) for task in tasks]
+        for task in tasks:
+            answer, messages = await at.answer(task)
+            query, text = recalled(messages)
+            shown = [normalise(one) for one in RIGHT.findall(text)]
+            row: dict[str, Any] = {
+                "right": world.is_right(task, answer),
+                "asked": normalise(query) == normalise(task.input),
+            }
+            row |= {"shown": normalise(task.target or "") in shown, "corrections": len(shown), "answer": answer[:200]}
+            row |= {"nearest": shown[NEAREST:][:1] == [normalise(task.target or "")]}
+            rows.append({**row, "follows": bool(shown) and shown[NEAREST] in normalise(answer)})
+    return rows
 
 
-def drawn(options: argparse.Namespace, seed: int) -> World:
-    """Return the tasks of a seed: some tasks for each of some right answers."""
-    tasks, rng = practicum.load_tasks(options.tasks), Random(seed)
-    answers = sorted({task.target or "" for task in tasks})
-    answers = sorted(rng.sample(answers, ANSWERS)) if len(answers) > ANSWERS else answers
-    own = {answer: [task for task in tasks if task.target == answer] for answer in answers}
-    chosen = {task.id for each in own.values() for task in (rng.sample(each, options.each) if options.each else each)}
-    return World([task for task in tasks if task.id in chosen], options.what, options.where, tuple(answers))
+NEAREST = -1
+"""Place of the nearest correction in the text of `recall`."""
 
 
-async def measured(model: OpenAIChatModel, world: World, seed: int, folder: Path) -> dict[str, Any]:
-    rng, store = Random(seed), folder / "memory"
-    test = [rng.choice([task for task in world.tasks if task.target == answer]) for answer in world.answers]
-    teach = [task for task in world.tasks if task not in test]
-    rng.shuffle(teach)
+def recalled(messages: Sequence[ModelMessage]) -> tuple[str, str]:
+    """Return the query of the last call of `recall`, and the text that it returned."""
+    parts = [part for message in messages for part in message.parts]
+    query = next((p.args_as_dict().get("input", "") for p in parts if isinstance(p, ToolCallPart)), "")
+    return query, next((p.model_response_str() for p in parts if isinstance(p, ToolReturnPart)), "")
+
+
+async def measured(
+    model: OpenAIChatModel, world: World, teach: Sequence[Task], test: Sequence[Task], folder: Path
+) -> dict[str, Any]:
+    store = folder / "memory"
     before = await tested(model, store, world, test)
-    print(f"  seed {seed}: before {sum(before)} of {len(test)}", file=sys.stderr)
+    print(f"  before: {right(before)} of {len(test)}", file=sys.stderr)
     at_first = []
     async with session(model, store, world) as at:
         for task in teach:
             answer, messages = await at.answer(task)
             at_first.append(world.is_right(task, answer))
             if not at_first[-1]:
-                right = f"{world.answer_noun} {task.target}"
-                await at.tell(f"That was wrong: this {world.task_noun} goes to {right}.", messages)
+                await at.tell(f"That was wrong. The right answer to this {world.task_noun} is: {task.target}", messages)
     after = await tested(model, store, world, test)
-    print(f"  seed {seed}: after {sum(after)} of {len(test)}", file=sys.stderr)
-    return {"seed": seed, "before": before, "taught": at_first, "after": after, "failed": at.failed}
+    print(f"  after: {right(after)} of {len(test)}", file=sys.stderr)
+    return {"before": before, "taught": sum(at_first), "of": len(teach), "after": after, "failed": at.failed}
+
+
+def right(rows: Sequence[dict[str, Any]]) -> int:
+    return sum(row["right"] for row in rows)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("train", type=Path)
+    parser.add_argument("test", type=Path)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--tasks", type=Path, default=TASKS)
-    parser.add_argument("--what", default="repair", help="noun of a task")
-    parser.add_argument("--where", default="bench", help="noun of a right answer")
-    parser.add_argument("--each", type=int, help="tasks of each right answer (default: all)")
+    parser.add_argument("--instructions", required=True)
+    parser.add_argument("--what", default="task", help="noun of a task")
+    parser.add_argument("--other", type=Path, help="tasks to learn in place of TRAIN")
+    parser.add_argument("--teach", type=int, default=60)
+    parser.add_argument("--tested", type=int, default=24)
     options = parser.parse_args()
+    train, test = practicum.load_tasks(options.train), practicum.load_tasks(options.test)
+    targets = sorted({task.target or "" for task in train})
+    world = World(options.instructions, options.what, tuple(targets) if len(targets) <= MOST_CHOICES else ())
+    teach = practicum.load_tasks(options.other) if options.other else train
     with tempfile.TemporaryDirectory(prefix="practicum-mcp-") as name:
-        folder = Path(name)
-        models = Models(ClientSettings(log=folder))
+        models = Models(ClientSettings(log=Path(name)))
         client: Any = models.open(options.model)
         provider = OpenAIProvider(base_url=str(client.model.base_url), api_key=client.key or "none")
         model = OpenAIChatModel(client.model.model_name, provider=provider)
-        rows = []
-        for seed in range(options.seeds):
-            (folder / str(seed)).mkdir()
-            rows.append(await measured(model, drawn(options, seed), seed, folder / str(seed)))
+        result = await measured(model, world, teach[: options.teach], test[: options.tested], Path(name))
         await models.close()
-    count = sum(len(row["after"]) for row in rows)
-    totals = {name: sum(sum(row[name]) for row in rows) for name in ("before", "after")}
-    print(json.dumps({"rows": rows, "of": count, **totals}))
+    shares = {
+        name: sum(row[name] for row in result["after"]) for name in ("asked", "shown", "nearest", "follows")
+    }  # fmt: skip
+    totals = {"before": right(result["before"]), "after": right(result["after"]), **shares}
+    print(json.dumps({"tests": len(result["after"]), **totals, "rows": result}))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "epochs", "steps", where=lambda setting: setting.use != "budget", but=("method", "seed", "before"), begins=True
 )
 def paper(
-    name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3 (default: list all tables)."),
+    name: str | None = Argument(None, help="The table, such as ace2 or streambench (default: list all tables)."),
     tasks: Path | None = opt.task(None),
     test: Path | None = opt.task(None),
     train: int = opt.task(20, min=1, help="Maximum number of tasks to learn from."),
@@ -38,17 +38,16 @@ def paper(
     json_: opt.Json = False,
     **options: Any,
 ) -> int:
-    """Make a table of a paper with your tasks and models.
+    """Make a table of a paper or a benchmark with your tasks and models.
 
     Runs the rows of the table with the settings of the paper, and shows the paper's numbers next to yours. Works like
     `practicum compare`: run the same command again to continue after a stop. The whole report is in the folder (--out).
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
-    from practicum.bench.papers import TABLES
+    from practicum.bench.papers import load_table
     from practicum.bench.papers.table import DATA, SCORED
     from practicum.cli.inputs import config_values, names
     from practicum.cli.running import parts_for, run_work
-    from practicum.core.words import closest
     from practicum.session.records import load_context, new_folder
 
     out = Printer(json_)
@@ -59,12 +58,8 @@ def paper(
             )
         _list(out, config_values(options)["settings"], train, test_n, seeds)
         return 0
-    if name not in TABLES:
-        raise UsageError(
-            "settings.invalid", f"no table named {name!r}{closest(name, TABLES)}; practicum bench paper lists them"
-        )
-    table = TABLES[name] if rows is None else TABLES[name].only(names(rows, "--rows"))
-    table, missing = table.installed()
+    table = load_table(name)
+    table, missing = (table if rows is None else table.only(names(rows, "--rows"))).installed()
     if tasks is None:
         out.print(
             f"{table.source}: {table.about}\nmodels and data of the paper: {table.setup}\n"
@@ -81,7 +76,10 @@ def paper(
         out.result({"table": name, "source": table.source, "paper_setup": table.setup, "data": list(table.data)})
         return 0
     data, learning, suited = _read(tasks, fields)
-    if test is None:
+    if test is None and (asked := [task for task in learning if task.meta.get("split") == "test"]):
+        examples = [task for task in learning if task.meta.get("split") != "test"]
+        learning, testing = examples[:train], asked[:test_n]
+    elif test is None:
         learning, testing = learning[:train], learning[train : train + test_n]
     else:
         _, testing, suited_to_test = _read(test, fields)
@@ -148,10 +146,10 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: int) -> None:
-    from practicum.bench.papers import TABLES
+    from practicum.bench.papers import all_tables
 
     lines = []
-    for table in TABLES.values():
+    for table in all_tables():
         accepted = {key: value for key, value in settings.items() if table.takes(key)}
         calls = seeds * table.calls(train, test, accepted)
         lines.append((table.name, table.source, table.about, ", ".join(table.data), len(table.rows), f"{calls:,}"))

@@ -24,7 +24,7 @@ def compare(
     val: Path | None = opt.task(None),
     online: bool = False,
     fields: opt.Fields = None,
-    methods: str = opt.method(""),
+    methods: str = opt.method("", help="Methods, as a,b,c (default: none, icl, episodes and ace)."),
     sweep: str = opt.method("", help="Values of one setting of a single method, as groups=2,4,6,10."),
     baseline: str | None = opt.method(
         None, help="Method that the other methods are compared with (default: `none` if listed, else the first)."
@@ -52,7 +52,7 @@ def compare(
     from practicum.cli.running import parts_for, run_work, trackers
     from practicum.session.records import load_context
 
-    study = _study(methods, sweep, baseline)
+    study = _study(methods, sweep, baseline, options["labels"] is not False)
     needs = {"scorer": options["scorer"], "trust_tools": options["trust_tools"]}
     train = read_tasks(tasks, fields, **needs)
     vals, tests = (read_tasks(path, fields, held_out=True, **needs) for path in (val, test))
@@ -76,13 +76,13 @@ def compare(
     return 130 if comparison.interrupted else 1 if comparison.failed else 0
 
 
-def _study(methods: str, sweep: str, baseline: str | None) -> Study:
-    from practicum.analysis.compare.variants import of_methods, of_sweep
+def _study(methods: str, sweep: str, baseline: str | None, labels: bool) -> Study:
+    from practicum.analysis.compare.variants import default_methods, of_methods, of_sweep
     from practicum.cli.inputs import names
 
     listed = names(methods)
     if not sweep:
-        return of_methods(listed, baseline)
+        return of_methods(listed or default_methods(labels), baseline)
     setting, equals, values = sweep.partition("=")
     if not equals or len(listed) != 1:
         raise UsageError(

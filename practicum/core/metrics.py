@@ -190,6 +190,12 @@ _ALL = [
          "by its tasks: the cost of using the result"),
         ("output_tokens_per_test_task", "tokens", "output tokens per test task", "output tokens of the evaluation, "
          "divided by its tasks"),
+        ("learning_tokens_per_point", "tokens", "tokens to learn per point", "tokens to learn, divided by the "
+         "percentage points gained over the baseline"),
+        ("learning_s_per_point", "seconds", "time to learn per point", "durations of the calls to learn, divided by "
+         "the percentage points gained over the baseline"),
+        ("task_tokens_per_point", "tokens", "tokens per test task and point", "tokens of a test task beyond those of "
+         "the baseline, divided by the percentage points gained over the baseline"),
         kind="comparison",
     ),
     *_service(

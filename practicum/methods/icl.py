@@ -1,12 +1,11 @@
-"""In-context learning: all solved training examples that fit the window, the same for every task (the ICL baseline of
-ACE, section 4).
+"""In-context learning: the whole history in the prompt, as far as the window goes (the ICL baseline of ACE, section 4).
 
 Deviation: examples are earlier turns of the chat, not one text, so that a small model keeps the format.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,23 +16,26 @@ from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.reflect import as_experience
 from practicum.methods.blocks.sample import everything, stream
 from practicum.methods.blocks.show import answer, fitting_turns
-from practicum.methods.settings import MethodSettings
+from practicum.methods.settings import MethodSettings, RetrievalSettings
 
 
-class Settings(MethodSettings):
+class Settings(MethodSettings, RetrievalSettings):
     """Settings of in-context learning."""
 
     TRACES: ClassVar = None
     NEEDS_LABELS: ClassVar[bool] = True
 
-    window: int = Field(default=6000, ge=1)
-    """The maximum number of tokens of the examples."""
+    window: int | None = Field(default=None, ge=1)
+    """The maximum number of tokens of the examples; none: as many as the agent's model can read."""
+    first: Literal["newest", "nearest"] = "newest"
+    """Which examples are shown if not all fit. newest: the last ones, the same for every task; nearest: those most
+    similar to the task, the most similar last (each task then has a prompt of its own, without a shared prefix)."""
 
 
 def method(s: Settings) -> Method:
     """Build the method: one step that keeps all examples. Online, each task becomes an example after the attempt at
     it."""
-    show = fitting_turns("examples", s.window)
+    show = fitting_turns("examples", s.window, s.first == "nearest")
     act = answer(show)
     return Method(
         name="icl",

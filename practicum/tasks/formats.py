@@ -54,6 +54,11 @@ class Format(BaseModel):
         no id."""
         raise NotImplementedError
 
+    def tasks(self, id: str) -> list[Task]:
+        """Return the tasks of the record. Most formats have one task in a record, and define `task`."""
+        task = self.task(id)
+        return [] if task is None else [task]
+
     @classmethod
     def plain(cls, record: Record) -> Record:
         """Return the record with aliases replaced by this format's field names."""
@@ -115,13 +120,13 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
         raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
     name = format or _detect_format(all_fields(records[:SAMPLED_RECORDS]), path)
     kind: type[Format] = FORMATS.load(name)
-    parsed = ((place, _parse_task(kind, record, path, place)) for place, record in records)
-    tasks = unique_tasks(((place, task) for place, task in parsed if task is not None), path)
+    parsed = [(place, _parse_tasks(kind, record, path, place)) for place, record in records]
+    tasks = unique_tasks(((place, task) for place, tasks in parsed for task in tasks), path)
     if not tasks:
         raise TaskFileError(
             "tasks.unknown_format", f"{path}: none of {quantity(len(records), 'record')} is a task of format {name!r}"
         )
-    left_out = len(records) - len(tasks)
+    left_out = sum(not tasks for _, tasks in parsed)
     tasks, instructions = _move_preamble(tasks, kind.instructions)
     choices: tuple[str, ...] = ()
     if kind.offered == "targets":
@@ -202,11 +207,11 @@ def _detect_format(record: Record, path: Path | str) -> str:
     )
 
 
-def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str) -> Task | None:
+def _parse_tasks(kind: type[Format], record: Record, path: Path | str, place: str) -> list[Task]:
     where = f"{path} {place}"
     try:
         stem = Path(Path(path).name.removesuffix(".gz")).stem
-        task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
+        tasks = kind.model_validate(kind.plain(record)).tasks(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
         # Keep field names and list positions. `loc` also has the names of pydantic types, which mean nothing to a user.
@@ -225,9 +230,9 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
         raise TaskFileError("tasks.invalid_field", f"{where}: {reason}") from None
     except ValueError as error:
         raise TaskFileError("tasks.invalid_field", f"{where}: {error}") from None
-    if task is not None and not task.input.strip():
+    if not all(task.input.strip() for task in tasks):
         raise TaskFileError("tasks.missing_field", f"{where}: the text of the task is empty")
-    return task
+    return tasks
 
 
 def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:

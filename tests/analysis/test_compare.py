@@ -25,10 +25,12 @@ from practicum.models.scripted import Call, ScriptedClient
 SECONDS = {"single_run_s", "work_s", "critical_s", "wall_s"}
 
 
-def compare(out: Path, model: ScriptedClient, names: str | Study = "none,icl,ace", **how: Any) -> Comparison:
+def compare(
+    out: Path, model: ScriptedClient, names: str | list[str] | Study = "none,icl,ace", **how: Any
+) -> Comparison:
     """Compare with a scripted model. ACE has cheap settings unless others are given."""
     listed = names.split(",") if isinstance(names, str) else names
-    cheap = {"ace.batch": 3, "ace.rounds": 1} if isinstance(listed, list) and "ace" in listed else {}
+    cheap = {"ace.batch": 3, "ace.rounds": 1} if isinstance(listed, list) and (not listed or "ace" in listed) else {}
     config: dict[str, Any] = {"test": make_tasks(12, 50), "seeds": 2, "methods": listed, "settings": cheap, **how}
     parts = practicum.Parts(clients={"agent": model})
     return practicum.run_sync(practicum.compare(make_tasks(6), out=out, parts=parts, **config))
@@ -56,6 +58,25 @@ def test_a_failed_run_reports_its_cost_and_a_damaged_one_does_not_stop_the_other
     more = compare(tmp_path / "c", client(), "none,ace,episodes", **small)
     rows = {row["name"]: row for row in more.report["variants"]}
     assert ("ace-0" in rows["ace"]["failed"]["0"], rows["episodes"]["n"]) == (True, 1)
+
+
+def test_a_comparison_without_methods_has_none_and_the_whole_history(tmp_path: Path) -> None:
+    rows = compare(tmp_path / "c", client(), [], seeds=1).report["variants"]
+    assert [row["name"] for row in rows] == ["none", "icl", "episodes", "ace"]
+    unlabelled = compare(tmp_path / "d", client(), [], seeds=1, labels=False, judged=True).report["variants"]
+    assert [row["name"] for row in unlabelled] == ["none", "episodes", "ace"]
+
+
+def test_a_point_of_the_score_has_a_price(tmp_path: Path) -> None:
+    none, ace = compare(tmp_path / "c", client(), "none,ace").report["variants"]
+    gain = 100 * (ace["score"] - none["score"])
+    assert gain > 0
+    assert ace["learning_tokens_per_point"] == pytest.approx(ace["learning_tokens"] / gain)
+    extra = ace["tokens_per_test_task"] - none["tokens_per_test_task"]
+    assert ace["task_tokens_per_point"] == pytest.approx(extra / gain)
+    assert (none["learning_tokens_per_point"], none["learning_s_per_point"], none["task_tokens_per_point"]) == (
+        None,
+    ) * 3
 
 
 def test_the_cost_of_a_method_is_unknown_if_the_cost_of_one_run_is(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
-"""Names of sections, as models write them."""
+"""Names of sections, as models write them, and views of the whole history."""
 
 from __future__ import annotations
 
+import pytest
 from helpers import world
 from runs import indoors
 
+from practicum import run_sync
+from practicum.core.context import initial_context
 from practicum.core.counts import Count
-from practicum.methods.blocks.show import section_of
+from practicum.core.edits import Add
+from practicum.core.types import Task
+from practicum.methods.blocks.show import fitting_turns, section_of
 
 NAMES = {
     "Strategy": "strategies", "2. formulas": "facts and formulas", "code to run": "code", "pitfalls!": "pitfalls",
@@ -19,3 +24,24 @@ def test_a_section_is_selected_by_its_words() -> None:
     run = indoors(world, profile="full")
     assert {name: section_of(name, run) for name in NAMES} == NAMES
     assert run.counts[Count.UNKNOWN_SECTIONS] == 2
+
+
+HISTORY = initial_context(
+    [Add("examples", f"{colour} paint for the fence", data={"answer": colour}) for colour in ("red", "green", "blue")]
+)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "nearest", "answers"),
+    [
+        (None, False, ["red", "green", "blue"]),
+        (60, False, ["green", "blue"]),
+        (60, True, ["blue", "red"]),
+        (5, False, []),
+    ],
+)
+def test_the_whole_history_is_shown_as_far_as_it_fits(tokens: int | None, nearest: bool, answers: list[str]) -> None:
+    show = fitting_turns("examples", tokens, nearest)
+    run = indoors(world, profile="full")
+    view = run_sync(show(HISTORY, Task("t", "red paint for the fence or blue"), run))
+    assert [turn.assistant for turn in view.turns] == answers

@@ -21,7 +21,7 @@ from practicum.analysis.compare.outcome import RunOutcome, completed_outcome, fa
 from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun, locked, make_plan, save_plan
 from practicum.analysis.compare.report import brief_tables, write_report
 from practicum.analysis.compare.summary import summary
-from practicum.analysis.compare.variants import Study, of_methods
+from practicum.analysis.compare.variants import Study, default_methods, of_methods
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, ProviderError, UsageError
 from practicum.core.formats import percent
@@ -163,13 +163,13 @@ async def compare(
     """Run every method with every seed, all with the same data and the same budget, and report the differences between
     the methods.
 
-    `methods`: names (or "name=method"), or a study from `compare.variants`. `settings`: setting → value. The key
-    "rounds" sets `rounds` for every method with such a setting, "ace.rounds" only for `ace`. `seed_context`: the
-    context that every run starts from. `store`: URL of a PostgreSQL database that stores the runs, each under the name
-    of the comparison's folder and of the run's folder, FOLDER/RUN. `runs_at_once`: maximum number of concurrent runs
-    (default: the maximum number of concurrent calls). The other keywords apply to all runs, see `RunOptions`;
-    `max_calls` or `max_tokens` is the budget of each run, for learning and evaluation together. Raises UsageError for
-    invalid values, before any paid call.
+    `methods`: names (or "name=method"), or a study from `compare.variants`; by default none, icl, episodes and ace.
+    `settings`: setting → value. The key "rounds" sets `rounds` for every method with such a setting, "ace.rounds" only
+    for `ace`. `seed_context`: the context that every run starts from. `store`: URL of a PostgreSQL database that stores
+    the runs, each under the name of the comparison's folder and of the run's folder, FOLDER/RUN. `runs_at_once`:
+    maximum number of concurrent runs (default: the maximum number of concurrent calls). The other keywords apply to all
+    runs, see `RunOptions`; `max_calls` or `max_tokens` is the budget of each run, for learning and evaluation together.
+    Raises UsageError for invalid values, before any paid call.
     """
     require_keywords(compare, common)
     if "seed" in common:
@@ -179,7 +179,8 @@ async def compare(
         )
     if isinstance(methods, Study) and baseline is not None:
         raise UsageError("settings.conflict", "the tables of this study define their baselines: leave out `baseline`")
-    study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
+    chosen = methods or default_methods(common.get("labels", True))
+    study = chosen if isinstance(chosen, Study) else of_methods(chosen, baseline)
     parts = parts or Parts()
     splits = Splits(tuple(tasks), tuple(val), tuple(test))
     study, start = study.with_settings(settings or {}, online), as_seed(seed_context or Context())

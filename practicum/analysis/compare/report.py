@@ -8,7 +8,7 @@ from pathlib import Path
 
 from practicum.analysis.compare.summary import THESE_RUNS
 from practicum.core.files import write_atomic
-from practicum.core.formats import effect, scored, verdict_label
+from practicum.core.formats import count, effect, scored, verdict_label
 from practicum.core.intervals import MIN_SEEDS
 from practicum.view.report import ReportData, report_html, report_markdown
 
@@ -33,7 +33,19 @@ def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], lis
         for row in table["rows"]:
             variant = variants[row["name"]]
             score = scored(variant) if variant["ci95"] else ""
-            rows.append((row["name"], score, effect(row), verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
-        columns = ("", "score (95%)", f"difference from {table['baseline']} (95%)", few)
-        note = f"{THESE_RUNS}: other runs may differ; a claim about a method needs {MIN_SEEDS} seeds"
-        yield table["title"], columns, rows, note if THESE_RUNS in about else ""
+            verdict = verdict_label(row["verdict"]).removeprefix(f"{few}: ")
+            rows.append((row["name"], score, effect(row), *map(count, _tokens(variant)), verdict))
+        columns = ("", "score (95%)", f"minus {table['baseline']} (95%)", "learning", "a task", few)
+        kind = "streamed" if report["online"] else "test"
+        notes = [f"learning, a task: tokens to learn, and tokens of a {kind} task"]
+        if THESE_RUNS in about:
+            notes.append(f"{THESE_RUNS}: other runs may differ; a claim about a method needs {MIN_SEEDS} seeds")
+        yield table["title"], columns, rows, "\n".join(notes)
+
+
+def _tokens(variant: ReportData) -> tuple[float | None, float | None]:
+    """Return the tokens to learn, and the tokens of a test task. A stream has only the tokens of a task, which are used
+    to learn, too."""
+    if variant["tokens_per_test_task"] is None and variant["n"] and variant["tokens"] is not None:
+        return None, variant["tokens"] / variant["n"]
+    return variant["learning_tokens"], variant["tokens_per_test_task"]

@@ -42,6 +42,8 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
     runs = {v.name: [o for o in outcomes if o.variant == v.name] for v in variants}
     scores = {name: _scores(own) for name, own in runs.items()}
     rows = [_row(v, runs[v.name], scores[v.name]) for v in variants]
+    for table in reversed(plan.study.tables):
+        _price_points(table, {row["name"]: row for row in rows})
     return {
         "format": 1,
         **{name: plan.common[name] for name in REPORTED_CONFIG},
@@ -115,6 +117,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "tokens": mean(lambda o: o.usage.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
+        "learning_s": mean(lambda o: o.learning.work),
         # A stream has no separate evaluation, so the next two values are None for a stream.
         "tokens_per_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "output_tokens_per_test_task": _mean(
@@ -139,6 +142,24 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "missing": not outcomes,
         "curve": curve([o.curve for o in scored]),
     }
+
+
+def _price_points(table: ComparisonTable, rows: Mapping[str, dict[str, Any]]) -> None:
+    """Set what a point of the score costs each variant that scores higher than the baseline of its table: tokens and
+    seconds of learning, and additional tokens of a test task, divided by the gained percentage points. None: no gain,
+    or a cost that is not known."""
+    base = rows[table.baseline]
+    for variant in table.variants:
+        row = rows[variant.name]
+        known = row["score"] is not None and base["score"] is not None
+        gain = 100 * (row["score"] - base["score"]) if known else 0.0
+        shown, plain = row["tokens_per_test_task"], base["tokens_per_test_task"]
+        costs = {
+            "learning_tokens_per_point": row["learning_tokens"],
+            "learning_s_per_point": row["learning_s"],
+            "task_tokens_per_point": None if shown is None or plain is None else shown - plain,
+        }
+        row |= {name: None if cost is None or gain <= 0 else cost / gain for name, cost in costs.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -34,6 +34,13 @@ DATA: Mapping[str, str] = {
     "humaneval": "HumanEval.jsonl (github.com/openai/human-eval)",
     "commongen": "CommonGen-Hard's commongen_hard.jsonl (github.com/madaan/self-refine)",
     "srdd": "the CSV file of SRDD's descriptions of software (github.com/OpenBMB/ChatDev)",
+    "hotpotqa": "HotpotQA, distractor setting (hotpotqa.github.io, or StreamBench's hotpotqa_distract)",
+    "text2sql": "Spider, CoSQL or BIRD with their databases (yale-lily.github.io/spider, bird-bench.github.io), or "
+    "StreamBench's files next to the folder of the databases",
+    "ttl": "a row icl_… of MemoryAgentBench's split Test_Time_Learning, as JSON lines or parquet "
+    "(huggingface.co/datasets/ai-hyz/MemoryAgentBench)",
+    "nursery": "nursery.data of the UCI repository (archive.ics.uci.edu/dataset/76/nursery), after a first line with "
+    "the titles parents,has_nurs,form,children,housing,finance,social,health,class",
     "yours": 'your own stream of tasks, as lines {"id", "input", "target"}',
 }
 """Data set of a table → the files of the data set, and where to get the files. `practicum bench tasks` converts the

@@ -226,18 +226,29 @@ def similar_turns(k: int, section: str) -> ShowSeam:
     return show
 
 
-def fitting_turns(section: str, tokens: int) -> ShowSeam:
-    """Build a show seam for the oldest entries of a section, as earlier turns that together have at most `tokens`
-    tokens. The view is the same for every task."""
+def fitting_turns(section: str, tokens: int | None, nearest: bool) -> ShowSeam:
+    """Build a show seam for as many entries of a section as fit `tokens` tokens, as earlier turns. None: as many as fit
+    the prompt of the agent's model.
+
+    The newest entries are shown, the newest last, so that the view is the same for every task. With `nearest`, the
+    entries most similar to the task are shown, the most similar last.
+    """
+    solved = Solved(section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        entries, room = [], tokens
-        for entry in filter(Solved(section), context):
+        room = run.room("agent") - count_tokens(task.text) - count_tokens(run.instructions)
+        room, matches = min(room, tokens or room), list[Match]()
+        candidates: Iterable[Entry] = filter(solved, reversed([*context]))
+        if nearest:
+            matches = await run.nearest(context, task.input, max(room // TURN_FRAME, 1), solved)
+            candidates = [match.entry for match in matches]
+        shown = list[Entry]()
+        for entry in candidates:
             room -= render_turns([entry]).tokens + TURN_FRAME
             if room < 0:
                 break
-            entries.append(entry)
-        return render_turns(entries)
+            shown.append(entry)
+        return replace(render_turns(reversed(shown)), retrieved=similarities(matches[: len(shown)]))
 
     return show
 

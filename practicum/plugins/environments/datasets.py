@@ -200,6 +200,65 @@ class Classification(Format):
         return Task(id, self.text, label)
 
 
+class MemoryAgentBench(Format):
+    """Test-time learning of MemoryAgentBench. A record has many labelled examples in one text, and questions. The
+    labels are numbers: what a number means, only the examples show. The tasks of the questions have the split "test" in
+    `meta`. Records of the other parts of the benchmark have no labelled examples, and are skipped."""
+
+    about = "texts to label by examples (MemoryAgentBench, test-time learning: BANKING77, CLINC150, TREC, NLU)"
+    scorer = "exact"
+    offered = "targets"
+    instructions = "Which label does the text have? Answer with the number of the label only."
+
+    context: str
+    questions: list[str]
+    answers: list[str | list[str]]
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    def tasks(self, id: str) -> list[Task]:
+        if len(self.questions) != len(self.answers):
+            raise ValueError("fields 'questions' and 'answers' must have the same number of items")
+        name = str(self.metadata.get("source") or id)
+        examples = re.findall(r"(.+)\nlabel: *(\d+)", self.context)
+        if not examples:
+            return []
+        learned = [Task(f"{name}-example-{n}", text, label) for n, (text, label) in enumerate(examples, 1)]
+        answers = [answer if isinstance(answer, str) else answer[0] for answer in self.answers]
+        asked = enumerate(zip(self.questions, answers, strict=True), 1)
+        return learned + [Task(f"{name}-{n}", text, label, {"split": "test"}) for n, (text, label) in asked]
+
+
+class Nursery(Format):
+    """Nursery of the UCI repository: a committee's rules for places in a nursery school, as the attributes of a family
+    and the rank of its application. The published file has no titles: add them as its first line."""
+
+    about = "applications to rank by the rules of a committee (Nursery, UCI)"
+    scorer = "choice"
+    offered = "targets"
+    instructions = "Rank the family's application for a place in a nursery school. Answer with the rank only."
+    names: ClassVar = {"class": "rank", "classification": "rank"}
+
+    parents: str
+    has_nurs: str
+    form: str
+    children: str
+    housing: str
+    finance: str
+    social: str
+    health: str
+    rank: str
+
+    def task(self, id: str) -> Task:
+        values = ((title, getattr(self, name)) for name, title in self.TITLES.items())
+        return Task(id, "\n".join(f"{title}: {value}" for title, value in values), self.rank)
+
+    TITLES: ClassVar = {
+        "parents": "parents' occupation", "has_nurs": "child's nursery", "form": "form of the family",
+        "children": "number of children", "housing": "housing", "finance": "financial standing",
+        "social": "social conditions", "health": "health conditions",
+    }  # fmt: skip
+
+
 class Srdd(Format):
     """SRDD. The input is the name of the software followed by its description."""
 

@@ -82,6 +82,37 @@ def test_mmlu_is_read_from_tables(tmp_path: Path) -> None:
         assert [task.target for task in convert(path).tasks] == ["D", "A"]
 
 
+TTL = {
+    "context": "is my card there?\nlabel: 11\n\nwhere is it\nlabel: 4\n\nnow:\nlabel: 11\n",
+    "questions": ["did it come?"], "answers": [["4"]], "metadata": {"source": "icl_banking77"},
+}  # fmt: skip
+
+
+def test_test_time_learning_has_examples_and_questions(tmp_path: Path) -> None:
+    other = {**TTL, "context": "A long book.", "metadata": {"source": "eventqa"}}
+    data = convert(write(tmp_path / "d.jsonl", [TTL, other]))
+    assert [(task.input, task.target, task.meta) for task in data.tasks] == [
+        ("is my card there?", "11", {}), ("where is it", "4", {}), ("now:", "11", {}),
+        ("did it come?", "4", {"split": "test"}),
+    ]  # fmt: skip
+    assert (data.format, data.choices, data.left_out) == ("memoryagentbench", ("11", "4"), 1)
+    with refused("tasks.invalid_field"):
+        convert(write(tmp_path / "e.jsonl", [{**TTL, "answers": []}]))
+
+
+def test_nursery_is_read_with_titles(tmp_path: Path) -> None:
+    titles = "parents,has_nurs,form,children,housing,finance,social,health,class"
+    line = "usual,proper,complete,1,convenient,inconv,nonprob,priority,very_recom"
+    (tmp_path / "nursery.data").write_text(f"{titles}\n{line}\n")
+    data = convert(tmp_path / "nursery.data")
+    (task,) = data.tasks
+    assert (data.format, data.choices, task.target) == ("nursery", ("very_recom",), "very_recom")
+    assert task.input.splitlines()[-2:] == ["social conditions: nonprob", "health conditions: priority"]
+    (tmp_path / "nursery.data").write_text(f"{line}\n{line}\n")
+    with refused("tasks.unknown_format"):
+        convert(tmp_path / "nursery.data")
+
+
 def test_an_error_names_the_line_and_the_field(tmp_path: Path) -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("gsm8k", {"answer": "1001"}, "answer"), ("commongen", {"concepts": ["a", 1]}, "concepts.1"),
