@@ -141,9 +141,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     if not config.labels and not config.judged:
         options["judged"] = True
         notes.append("without labels, a judge's verdict is the feedback, so `judged` is added")
-    # Leave out the nonce and the redaction: both need a key, which would be written to disk.
-    unused = ("redact", "redact_map") if config.redact else ()
-    values = {**{name: value for name, value in values.items() if name not in unused}, **options, "nonce": ""}
+    values = _plannable({**values, **options})
     config = with_defaults(config_from(values), Parts())
     _check(splits, config)
     kind, model = _kind_of_tasks(splits.train, config), _kind_of_model(config)
@@ -184,6 +182,23 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     ):
         notes.append(f"lessons from {authors} wait for review (practicum review RUN)")
     return Advice(kind, model, row, neighbours, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
+
+
+def _plannable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of `Config` without the nonce and the redaction: both need a key, which would be written to
+    disk."""
+    unused = ("redact", "redact_map") if values.get("redact") else ()
+    return {**{name: value for name, value in values.items() if name not in unused}, "nonce": ""}
+
+
+def advise_instead(
+    advice: Advice, row: Row, tasks: Sequence[Task], test: Sequence[Task], values: Mapping[str, Any]
+) -> Advice:
+    """Return the advice with another row, such as the method that a check found. `values` are those of `advise`."""
+    options = {**advice.options, **({"model": values.get("model") or NAME} if "model" in advice.options else {})}
+    setup = plan_run(row, _plannable({**values, **options}), Splits(tuple(tasks), test=tuple(test)))
+    learning, evaluation = estimate(setup, len(tasks))
+    return replace(advice, row=row, roles=setup.roles, learning=learning, evaluation=evaluation)
 
 
 def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:

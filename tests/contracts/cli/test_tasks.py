@@ -197,6 +197,31 @@ def test_advise_distinguishes_kinds_of_tasks_and_models_and_heeds_the_budget(she
     assert (free["method"], bound["method"], len(bound["notes"])) == ("ace", "episodes", 1)
 
 
+def test_a_checked_advice_pays_on_held_out_tasks_or_is_none(shell: Shell) -> None:
+    tasks = [{"input": f"where is my card {n}", "target": "cards"} for n in range(24)]
+    tasks += [{"input": f"money back please {n}", "target": "refunds"} for n in range(24)]
+    write_lines(shell / "train.jsonl", tasks)
+    shown = {"role": "agent", "match": r"please \d+\nrefunds\n(?s:.*)money back please \d+$", "answer": "refunds"}
+    other = {"role": "agent", "answer": "cards"}
+    write_lines(shell / "learns.jsonl", [shown, other])
+    write_lines(shell / "stays.jsonl", [other])
+    command = "bench advise train.jsonl --check --out {0} --model scripted:{0}.jsonl"
+    value = shell.json(command.format("learns"))
+    assert (value["method"], value["check"]["method"], value["check"]["held_out"]) == ("episodes", "episodes", 16)
+    assert value["check"]["scores"]["episodes"] == 1.0 > value["check"]["scores"]["none"]
+    value = shell.json(command.format("stays"))
+    assert (value["method"], value["check"]["scores"].keys()) == ("none", {"none", "episodes", "icl"})
+    assert "--method none" in value["command"]
+    assert value["learning"]["calls"] == 0
+    # The same command continues the check, and the limits are for all its runs together.
+    assert shell.json(command.format("learns"))["check"]["scores"]["episodes"] == 1.0
+    shell.fails("bench advise train.jsonl --check --max-calls 3 --model scripted:stays.jsonl", error="budget.too_small")
+    shell.fails("bench advise train.jsonl --check", error="settings.missing")
+    shell.fails("bench advise train.jsonl --out c --model scripted:stays.jsonl", error="settings.unused")
+    write_lines(shell / "train.jsonl", tasks[:20])
+    shell.fails("bench advise train.jsonl --check --model scripted:stays.jsonl", error="tasks.missing")
+
+
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
 ASK = " Answer the following 1 independent questions by 1 answers. Provide nothing else. \n"
 SETS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
