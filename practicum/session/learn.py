@@ -17,7 +17,7 @@ from typing import Any, Unpack, cast
 from practicum.agents.tools import ToolsAgent
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Delta
+from practicum.core.edits import Delta, Vote
 from practicum.core.errors import (
     AgentError,
     BrokenAgentError,
@@ -87,6 +87,10 @@ COMPLETED, NOTHING_PAID, NOTHING_ELSE = "Completed work is kept", "Nothing was p
 
 SAVE_TIME_EVERY = 5.0
 """Maximum work time (s) that may be missing from the run's count of minutes after a kill."""
+
+WEAK_AFTER = 10
+"""Number of failed attempts that led to no edit, after which a run with a reflector warns that the model may be too
+weak."""
 
 LOWERED = {"batch": Count.BATCH_LOWERED, "attempted": Count.ATTEMPTED_LOWERED}
 """Settings that cannot exceed the number of training tasks, each with the counter for a larger value."""
@@ -305,6 +309,8 @@ class LearningSession:
     reserve: Reserve = field(init=False)
     _time_saved: float = 0.0
     _reviewed: set[str] = field(default_factory=set)
+    _untaught: int | None = 0
+    """Failed attempts so far, while none of them led to an edit; None after the first edit or the warning."""
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.leg.start, self.leg.start, steps=self.leg.step)
@@ -494,6 +500,25 @@ class LearningSession:
             self._time_saved = self.state.budget.elapsed
             update_run(self.store, seconds=self._time_saved)
         self.watch.stepped(report, self.progress)
+        self._warn_of_weak_model(report)
+
+    def _warn_of_weak_model(self, report: StepReport) -> None:
+        """Warn once if a reflector drew no lesson from the first failed attempts, long before the run ends."""
+        if self._untaught is None or "reflector" not in self.setup.method.roles:
+            return
+        if any(not isinstance(done.edit, Vote) for done in report.applied) or report.held:
+            self._untaught = None
+            return
+        self._untaught += sum(attempt.feedback.success is False for attempt in report.attempts)
+        if self._untaught >= WEAK_AFTER:
+            config = self.setup.config
+            model = config.roles.get("reflector") or config.model or "the model of the reflector"
+            self.watch.warned(
+                f"{self._untaught} failed attempts led to no lesson: {model} may be too weak for {config.method}; stop "
+                "the run, and use a stronger model (`roles=reflector=MODEL`) or `method=episodes`, which needs no "
+                "reflector"
+            )
+            self._untaught = None
 
     def _store_evaluated(self, attempts: Sequence[Attempt]) -> None:
         self.store.post(schema.attempts, [attempt_row(attempt, 0) for attempt in attempts])

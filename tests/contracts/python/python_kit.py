@@ -41,6 +41,7 @@ class Seen(practicum.Watch):
     stop_after: float = math.inf
     result: Any = None
     steps: list[Any] = field(default_factory=list)
+    warnings: list[tuple[int, str]] = field(default_factory=list)
     budget: Any = None
 
     def began(self, run: Any) -> None:
@@ -52,6 +53,9 @@ class Seen(practicum.Watch):
 
     def stepped(self, report: Any, progress: Any) -> None:
         self.steps.append(report)
+
+    def warned(self, text: str) -> None:
+        self.warnings.append((len(self.steps), text))
 
     @property
     def roles(self) -> dict[str, int]:

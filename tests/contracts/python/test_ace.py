@@ -382,3 +382,11 @@ def test_lost_attempts_are_no_evidence_for_the_gate(tmp_path: Path) -> None:
     val = messages(*range(80, 100))
     seen = learned(tmp_path, ONE, played, settings={**ONCE, "gate": True}, val=val)
     assert (seen.result.errors["lost_attempts"], seen.result.errors.get("gated_deltas")) == (10, None)
+
+
+def test_a_model_too_weak_to_write_lessons_is_reported_after_the_first_steps(tmp_path: Path) -> None:
+    silent = model(reflector=lambda call: reflecting())
+    weak = learned(tmp_path / "weak", messages(*range(14)), silent, settings={"rounds": 0})
+    assert [(steps, "episodes" in text) for steps, text in weak.warnings] == [(10, True)]
+    assert learned(tmp_path / "able", messages(*range(14)), settings={"rounds": 0}).warnings == []
+    assert learned(tmp_path / "none", messages(*range(14)), model(agent=ignorant), "none").warnings == []
