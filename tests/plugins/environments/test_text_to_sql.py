@@ -21,6 +21,7 @@ from practicum.plugins.environments.text_to_sql import run_sql
 from practicum.plugins.environments.text_to_sql.scorer import sql_of
 from practicum.tasks.formats import FORMATS, Dataset, convert
 from practicum.tasks.load import require_meta
+from practicum.tasks.sandbox.runner import Limits, Sandbox
 from practicum.tasks.scoring.registry import SCORERS, load_scorer, meta_fault
 
 PLUGINS = "practicum.plugins.environments.text_to_sql"
@@ -105,6 +106,12 @@ def test_a_missing_or_damaged_database_and_a_name_outside_the_folder_are_refused
         read(tmp_path, ROW)
 
 
+def test_a_schema_that_is_not_utf8_is_readable(tmp_path: Path, database: Path) -> None:
+    database.write_bytes(database.read_bytes().replace(b"secret", b"secr\xfft"))
+    (task,) = read(tmp_path, ROW).tasks
+    assert "secr\ufffdt" in task.input
+
+
 # ---- scorer
 
 
@@ -144,7 +151,8 @@ def test_a_failure_of_the_answer_is_its_note_and_a_failure_of_the_target_is_mark
 
 
 @needs_fences
-def test_a_query_that_needs_much_memory_is_stopped(database: Path) -> None:
+def test_a_query_that_needs_much_memory_is_stopped(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{PLUGINS}.scorer._sandbox", lambda: Sandbox(Limits(memory_mb=100)))
     tables = [f"t{n} AS (SELECT 1 x FROM t{n - 1} a, t{n - 1} b)" for n in range(1, 22)]  # doubles while it is compiled
     stopped = score(database, "SELECT 1", f"WITH t0 AS (SELECT 1 x), {', '.join(tables)} SELECT count(*) FROM t21")
     assert (stopped.value, stopped.stopped, stopped.untestable) == (0.0, True, False)

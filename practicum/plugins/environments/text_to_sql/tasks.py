@@ -69,6 +69,7 @@ def read_schema(database: Path) -> str:
     query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY rowid"
     try:
         with closing(connect(str(database))) as connection:
+            connection.text_factory = lambda text: text.decode(errors="replace")
             statements = [statement for (statement,) in connection.execute(query).fetchmany(MAX_TABLES)]
     except sqlite3.Error as error:
         raise TaskFileError("tasks.unreadable", f"{database}: not a SQLite database ({error_line(error)})") from None
