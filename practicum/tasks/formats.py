@@ -38,7 +38,7 @@ Record = Mapping[str, Any]
 
 
 class Format(BaseModel):
-    """Base class of formats: one record of a file."""
+    """Base class of formats: one record of a file. The validation context has the folder of the file in `folder`."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -211,7 +211,8 @@ def _parse_tasks(kind: type[Format], record: Record, path: Path | str, place: st
     where = f"{path} {place}"
     try:
         stem = Path(Path(path).name.removesuffix(".gz")).stem
-        tasks = kind.model_validate(kind.plain(record)).tasks(f"{stem}-{place.split()[1]}")
+        parsed = kind.model_validate(kind.plain(record), context={"folder": Path(path).parent})
+        tasks = parsed.tasks(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
         # Keep field names and list positions. `loc` also has the names of pydantic types, which mean nothing to a user.

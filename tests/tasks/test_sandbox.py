@@ -234,6 +234,18 @@ with open("f", "wb") as file:
     assert run(code).stdout == "-1\n" * 6 + f"-1 {errno.ENOTSUP}\n"
 
 
+def test_a_program_reads_the_files_that_are_named_readable_and_no_others(tmp_path: Path) -> None:
+    for name in ("named", "other"):
+        (tmp_path / name).write_text(name)
+
+    def reads(name: str, mode: str = "r") -> ProgramResult:
+        source = f"print(open({str(tmp_path / name)!r}, {mode!r}).read())"
+        return asyncio.run(Sandbox().run({"main.py": source}, readable=[tmp_path / "named"]))
+
+    assert reads("named").stdout == "named\n"
+    assert [reads("other").stopped, reads("named", "r+").stopped] == [True, True]
+
+
 def test_file_names_must_stay_in_the_folder() -> None:
     for name in ("../out.py", "/tmp/out.py", "", "a/../../b.py", "."):
         with refused("sandbox.invalid_file"):

@@ -112,7 +112,7 @@ def raise_fences(job: Job) -> dict[str, str]:
         "limits": lambda: set_limits(job),
         "namespaces": enter_namespaces,
         "privileges": lambda: drop_privileges(job["parent"]),
-        "files": lambda: restrict_files(job["folder"]),
+        "files": lambda: restrict_files(job["folder"], job["readable"]),
         "network and processes": filter_system_calls,
     }
     for name, step in steps.items():
@@ -153,9 +153,9 @@ def drop_privileges(parent: int) -> None:
     _checked(libc.capset(header, nothing), "capset")
 
 
-def restrict_files(folder: str) -> None:
+def restrict_files(folder: str, readable: list[str]) -> None:
     """Allow only these kinds of file access: reading and writing in the program's folder and in /dev/null, and reading
-    the paths that Python needs (landlock(7))."""
+    the files in `readable` and the paths that Python needs (landlock(7))."""
     create, add, restrict = 444, 445, 446
     version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
     _checked(version, "Landlock")
@@ -167,7 +167,7 @@ def restrict_files(folder: str) -> None:
     _checked(rules, "Landlock")
     own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # bit 13: move files between folders in `folder`
     allowed = {folder: own, "/dev/null": (READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) & supported}
-    allowed |= dict.fromkeys(readable_paths(), READ_FILE | READ_DIR)
+    allowed |= dict.fromkeys(readable_paths(), READ_FILE | READ_DIR) | dict.fromkeys(readable, READ_FILE)
     for path, rights in allowed.items():
         if os.path.exists(path):
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -95,12 +95,14 @@ class Sandbox:
         stdin: str = "",
         *,
         limits: Limits | None = None,
+        readable: Sequence[Path] = (),
     ) -> ProgramResult:
         """Write `files` (relative path → text) to an empty folder and run `entry` there. For this program, `limits`
-        replace the limits of the sandbox. If the program fails, the result has the reason of the failure. Raises
-        UsageError if this machine lacks the fences, and for a path outside the folder."""
+        replace the limits of the sandbox, and `readable` are absolute paths of files that the program may read, too. If
+        the program fails, the result has the reason of the failure. Raises UsageError if this machine lacks the fences,
+        and for a path in `files` outside the folder."""
         async with self._slot():
-            return await self._run(files, entry, args, stdin, limits or self.limits)
+            return await self._run(files, entry, args, stdin, limits or self.limits, readable=readable)
 
     async def run_tested(
         self, program: Mapping[str, str], tester: Mapping[str, str], stdins: tuple[str, str], tester_limits: Limits
@@ -136,6 +138,7 @@ class Sandbox:
         stdin: str,
         limits: Limits,
         pipes: Sequence[IO[bytes]] = (),
+        readable: Sequence[Path] = (),
     ) -> ProgramResult:
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
             raise UsageError(
@@ -151,7 +154,7 @@ class Sandbox:
         try:
             if fault := _write(folder, texts):
                 return ProgramResult(reason=fault)
-            return await self._run_in(folder, entry, args, stdin, limits, pipes)
+            return await self._run_in(folder, entry, args, stdin, limits, pipes, readable)
         finally:
             for pipe in pipes:
                 pipe.close()
@@ -171,11 +174,13 @@ class Sandbox:
         stdin: str,
         limits: Limits,
         pipes: Sequence[IO[bytes]],
+        readable: Sequence[Path],
     ) -> ProgramResult:
         status, child_status = os.pipe()  # the child process reports missing fences on this pipe
         os.set_blocking(status, False)
         job = {
             "folder": str(folder),
+            "readable": [str(path) for path in readable],
             "entry": entry,
             "args": [*args, *(str(pipe.fileno()) for pipe in pipes)],
             "status": child_status,

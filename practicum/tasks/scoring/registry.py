@@ -26,7 +26,7 @@ JUDGED = ("judge", "commongen")
 COMPARING = ("exact", "numeric", "choice", "contains", "regex", "list")
 """Scorers that compare an answer with its target."""
 
-RUNS_CODE = ("tests", "software")
+RUNS_CODE = ("tests", "software", "sql")
 """Scorers that run model-generated code."""
 
 BUILT_IN = (*COMPARING, "tests", "coverage", "software", *JUDGED)
@@ -43,6 +43,7 @@ class AnswerScorer:
     needs_target: bool = False
     pure: bool = True  # whether equal answers always get equal scores; scores of a pure scorer are not journaled
     agent: str | None = None  # kind of agent whose attempts the scorer can score; None: any kind
+    fault: Callable[[Mapping[str, Any]], str | None] = lambda meta: None  # what `meta_fault` returns for this scorer
 
     async def __call__(self, task: Task, trace: Trace, run: object = None) -> Score:
         """Return the score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""
@@ -141,6 +142,9 @@ def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
             return software_fault(meta)
         case "coverage" | "commongen":
             return concepts_fault(meta, scorer_name)
+        case name if name in SCORERS.registered():
+            plugin = SCORERS.load(name)
+            return plugin.fault(meta) if isinstance(plugin, AnswerScorer) else None
         case _:
             return None
 
