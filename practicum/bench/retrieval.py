@@ -2,10 +2,11 @@
 
 **Conversations**: whether the search for a question finds the turns that answer it. Search by vectors and words is also
 measured with neighbouring turns taken into account. The data are the published file of LoCoMo (Maharana et al. 2024,
-`locomo10.json`), or JSON lines: a turn is `{"id", "input", "meta": {"conv"}}` and a question `{"id", "input", "meta":
-{"conv", "evidence": [ids of turns], "category"}}`. Recall@k is the share of a question's evidence that is among the k
-turns most similar to the question, searched in the question's conversation, averaged over the questions. Questions
-without evidence and questions of category 5 (unanswerable) are skipped.
+`locomo10.json`), a file of LongMemEval (Wu et al. 2024, such as `longmemeval_s.json`), or JSON lines: a turn is `{"id",
+"input", "meta": {"conv"}}` and a question `{"id", "input", "meta": {"conv", "evidence": [ids of turns], "category"}}`.
+Recall@k is the share of a question's evidence that is among the k turns most similar to the question, searched in the
+question's conversation, averaged over the questions. Questions without evidence and questions of category 5
+(unanswerable) are skipped.
 
 **Tasks**: whether the training tasks that are most similar to a test task have the same label as the test task. The
 label is the target, or a field of meta.
@@ -93,10 +94,11 @@ class Measure:
 
 
 def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[Task]]:
-    """Read the turns, and the questions that have evidence. If `questions` is None, `turns` is a file of LoCoMo, which
-    contains turns and questions. Raise TaskFileError, which names the first invalid turn or question."""
+    """Read the turns, and the questions that have evidence. If `questions` is None, `turns` is a file of LoCoMo or of
+    LongMemEval, which contains turns and questions. Raise TaskFileError, which names the first invalid turn or
+    question."""
     if questions is None:
-        corpus, asked, questions = *_locomo(turns), turns
+        corpus, asked, questions = *_published(turns), turns
     else:
         corpus, asked = load_tasks(turns), load_tasks(questions)
     conversation_of = {turn.id: turn.meta.get("conv") for turn in corpus}
@@ -132,6 +134,67 @@ def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[T
 def _category(question: Task) -> str:
     category = question.meta.get("category")
     return "" if category is None else str(category)
+
+
+def _published(path: Path) -> tuple[list[Task], list[Task]]:
+    """Read the turns and questions of a published file, by the fields of its first record."""
+    first = next((record for _, record in read_records(path)), {})
+    return _longmemeval(path) if "haystack_sessions" in first else _locomo(path)
+
+
+# ---- LongMemEval
+
+
+class _Message(BaseModel):
+    role: str
+    content: str
+    has_answer: bool = False
+
+
+class _Haystack(BaseModel):
+    """Question in the published format of LongMemEval, with its own history: sessions of messages."""
+
+    question_id: str
+    question_type: str = ""
+    question: str
+    haystack_dates: list[str]
+    haystack_sessions: list[list[_Message]]
+
+
+def _longmemeval(path: Path) -> tuple[list[Task], list[Task]]:
+    """Read the messages and the questions of the published file. The text of a message starts with the date of its
+    session. The evidence of a question are the messages marked as `has_answer`. Questions without an answer in the
+    history (their ids end in "_abs") are skipped."""
+    turns, questions = list[tuple[str, Task]](), list[tuple[str, Task]]()
+    for place, record in read_records(path):
+        try:
+            one = _Haystack.model_validate(record)
+        except ValidationError as error:
+            raise TaskFileError(
+                "tasks.malformed",
+                f"{path} {place}: not in the format of LongMemEval ({fault(error, 'a session')}); it needs "
+                "question_id, question, haystack_dates and haystack_sessions, as in the files of "
+                "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned",
+            ) from None
+        if len(one.haystack_dates) != len(one.haystack_sessions):
+            raise TaskFileError(
+                "tasks.malformed", f"{path} {place}: haystack_dates must have one date for each session"
+            )
+        if one.question_id.endswith("_abs"):
+            continue
+        evidence = []
+        for number, (date, session) in enumerate(zip(one.haystack_dates, one.haystack_sessions, strict=True), 1):
+            for at, message in enumerate(session, 1):
+                id = f"{one.question_id}/{number}:{at}"
+                text = f"{date}. {message.role}: {message.content}"
+                turns.append((f"{place}, session {number}", Task(id, text, None, {"conv": one.question_id})))
+                evidence += [id] if message.has_answer else []
+        meta = {"conv": one.question_id, "evidence": evidence, "category": one.question_type}
+        questions.append((place, Task(one.question_id, one.question, None, meta)))
+    return unique_tasks(turns, path), unique_tasks(questions, path)
+
+
+# ---- LoCoMo
 
 
 class _Turn(BaseModel):

@@ -103,7 +103,8 @@ def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
 @opt.settings(embedder="wordllama")
 def retrieval(
     turns: Path = Argument(
-        ..., help="locomo10.json, turns of conversations ({id, input, meta: {conv}}), or training tasks."
+        ...,
+        help="A file of LoCoMo or LongMemEval, turns of conversations ({id, input, meta: {conv}}), or training tasks.",
     ),
     questions: Path | None = Argument(
         None,
@@ -118,8 +119,8 @@ def retrieval(
 
     Compares the values of the setting `retrieval`. For conversations, measures whether search finds the evidence for a
     question, with and without neighbouring turns. For tasks, measures whether search finds training tasks with the
-    label of a test task. Calls no model. For conversations, pass LoCoMo's file or two files of JSON lines. Questions of
-    category 5 (unanswerable) are skipped."""
+    label of a test task. Calls no model. For conversations, pass a published file or two files of JSON lines. Questions
+    that the conversation does not answer are skipped."""
     from practicum.bench.retrieval import has_conversations, read, read_labelled, similar
     from practicum.bench.retrieval import retrieval as measure
     from practicum.cli.running import run_work

@@ -113,6 +113,31 @@ LOCOMO: dict[str, Any] = {
 }
 
 
+HAYSTACK: dict[str, Any] = {
+    "question_id": "q1", "question_type": "single-session-user", "question": "Which colour is my bike?",
+    "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/21 (Sun) 10:00"],
+    "haystack_sessions": [
+        [{"role": "user", "content": "What rhymes with moon?"}, {"role": "assistant", "content": "Spoon."}],
+        [{"role": "user", "content": "I painted my bike green.", "has_answer": True}],
+    ],
+}  # fmt: skip
+
+
+def test_longmemeval_is_searched_by_messages(tmp_path: Path) -> None:
+    records = [HAYSTACK, {**HAYSTACK, "question_id": "q2_abs"}]
+    (tmp_path / "longmemeval_s.json").write_text(json.dumps(records))
+    done = run_command(["bench", "retrieval", "longmemeval_s.json", "--json"], tmp_path)
+    rows = [row for row in done.json["rows"] if row["category"] == "single-session-user"]
+    assert done.json["entries"] == 3
+    assert [(row["way"], row["n"], row["@1"]["mean"]) for row in rows] == [
+        (way, 1, 1.0) for way in ("cosine", "words", "mixed", "neighbours")
+    ]
+    for change in ({"haystack_dates": []}, {"haystack_sessions": [[{"role": "user"}]]}, {"question": None}):
+        (tmp_path / "longmemeval_s.json").write_text(json.dumps([HAYSTACK | change]))
+        done = run_command(["bench", "retrieval", "longmemeval_s.json"], tmp_path)
+        assert (done.code, done.line.startswith("longmemeval_s.json record 1: ")) == (2, True)
+
+
 def test_a_damaged_locomo_file_is_one_line_with_the_place(tmp_path: Path) -> None:
     for change, place in (
         ({"conversation": None}, "(conversation: "), ({"qa": [{"question": 7}]}, "(qa.0.question: "),

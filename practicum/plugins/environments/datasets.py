@@ -296,7 +296,7 @@ class HotpotQa(Format):
     """HotpotQA. The input contains all paragraphs, including the distractors."""
 
     about = "questions about paragraphs (HotpotQA, distractor setting)"
-    scorer = "exact"
+    scorer = "squad"
     marks: ClassVar = {"context": r"^[\[{]"}
     names: ClassVar = {"_id": "id"}
     instructions = "Answer the question from the paragraphs, with a few words and no explanation."

@@ -244,7 +244,7 @@ SETS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
                 {"input": "Coughs.", "target": "URTI"}, "choice"),
     "hotpotqa": ({"id": "q1", "question": "Who?", "answer": "Ann",
                   "context": {"title": ["T", "U"], "sentences": [["Ann did.", " Yes."], ["Nothing."]]}},
-                 {"id": "q1", "input": "T: Ann did. Yes.\n\nU: Nothing.\n\nQuestion: Who?", "target": "Ann"}, "exact"),
+                 {"id": "q1", "input": "T: Ann did. Yes.\n\nU: Nothing.\n\nQuestion: Who?", "target": "Ann"}, "squad"),
     "classification": ({"text": "Where is my card?", "category": "arrival"},
                        {"input": "Where is my card?", "target": "arrival"}, "choice"),
     "srdd": ({"Name": "Till", "Description": "Adds up prices.", "Category": "Shop"}, {}, "software"),

@@ -12,6 +12,8 @@ import pytest
 from refusals import refused
 
 from practicum.core.errors import TaskFileError
+from practicum.core.types import Task, Trace
+from practicum.plugins.environments.squad import score_words
 from practicum.tasks.formats import convert
 
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
@@ -80,6 +82,15 @@ def test_mmlu_is_read_from_tables(tmp_path: Path) -> None:
     for question in ('"Which\nof; these;\nthen?"', "Which\tof\tthese\tthen?"):
         path.write_text(f"{question},x,y,z,w,D\nAnd?,1,2,3,4,A\n")
         assert [task.target for task in convert(path).tasks] == ["D", "A"]
+
+
+def test_short_answers_are_compared_in_the_normal_form_of_squad() -> None:
+    for target, answer, value, f1 in (
+        ("The Eiffel Tower", "eiffel tower.", 1.0, 1.0), ("yes", "no", 0.0, 0.0), ("", "the", 1.0, 1.0),
+        ("Ann Lee", "Ann", 0.0, 2 / 3), ("New York", "york, NEW", 0.0, 1.0),
+    ):  # fmt: skip
+        result = score_words(Task("t", "q", target), Trace(answer))
+        assert (result.value, result.correct, result.measures["f1"]) == (value, value == 1.0, pytest.approx(f1))
 
 
 TTL = {
