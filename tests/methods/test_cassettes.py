@@ -1,0 +1,145 @@
+"""Recorded sessions with capable models, replayed: what is learned is what the papers show.
+
+A cassette (cassettes/NAME.jsonl) is a script with the raw answers of all roles in one session, in the profile `full`.
+NAME.learned.json has the entries that are to be learned: section, votes, and the lines of the text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import Seen, learned, playbook
+
+import practicum
+from practicum import Prompt, ScriptedClient, Task
+from practicum.models.client import JSON, CallOptions, Reply
+
+CASSETTES = Path(__file__).parent / "cassettes"
+
+
+@dataclass
+class Cassette(ScriptedClient):
+    """Replay of a cassette. If a prompt is asked for the nth time, the rules of the role "ROLE, take n" come first. An
+    answer whose JSON ends too early is marked as cut at the output limit."""
+
+    takes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
+        reply = await super().complete(role, prompt, schema, options)
+        return replace(reply, cut=schema is not None and reply.text.count("{") > reply.text.count("}"))
+
+
+def cassette(name: str) -> Cassette:
+    tape = ScriptedClient.from_file(CASSETTES / f"{name}.jsonl")
+
+    def respond(call: Any) -> str | Exception:
+        played.takes[call.role, call.text] += 1
+        take = tape.respond(replace(call, role=f"{call.role}, take {played.takes[call.role, call.text]}"))
+        return tape.respond(call) if isinstance(take, Exception) else take
+
+    played = Cassette(respond)
+    return played
+
+
+def expected(name: str) -> list[dict[str, Any]]:
+    entries = json.loads((CASSETTES / f"{name}.learned.json").read_text(encoding="utf-8"))
+    return sorted(({**entry, "text": "\n".join(entry["text"])} for entry in entries), key=lambda entry: entry["text"])
+
+
+def new_entries(seen: Seen) -> list[dict[str, Any]]:
+    """The learned entries that agents see, in the form of `expected`."""
+    shown = (e for e in seen.result.context if not e.hidden)
+    return [
+        {"section": e.section, "helpful": e.helpful, "harmful": e.harmful, "text": e.text}
+        for e in sorted(shown, key=lambda e: e.text)
+    ]
+
+
+# ---- ACE: an agent with the interfaces of a phone, a payment app and a music app
+
+PAYMENTS = [
+    {"from": "Ana", "amount": 30, "note": "flat, power"}, {"from": "Ana", "amount": 15, "note": "flat, water"},
+    {"from": "Béla", "amount": 38, "note": ""}, {"from": "Cleo", "amount": 12, "note": "my flat tyre"},
+]  # fmt: skip
+
+
+def show_transactions(page_index: int = 0) -> list[dict[str, Any]]:
+    """The payments that I received, two a page."""
+    return PAYMENTS[2 * page_index : 2 * page_index + 2]
+
+
+def search_contacts(relationship: str) -> list[str]:
+    """My contacts of this relation."""
+    return {"roommate": ["Ana", "Béla"]}.get(relationship, [])
+
+
+def show_song_library(page_index: int = 0) -> list[str]:
+    """My songs, two a page."""
+    return ["Alba", "Brume", "Çiçek"][2 * page_index : 2 * page_index + 2]
+
+
+ACE_TASKS = [
+    Task("bill", "How much did my roommates pay me for the electricity bill in May?", "83"),
+    Task("songs", "How many songs are in my library?", "3"),
+    Task("rate", "A loan has a nominal rate of 12 %, compounded monthly. Effective annual rate in %?", "12.68"),
+    Task("wire", "When did the wire transfer to my landlord leave?", "8 May"),
+    Task("rent", "Give 9 May 2026 as a due date, written as the bank wants it.", "2026-05-09"),
+    Task("tip", "A receipt says 69 and, after tax, 75.33. What is a tip of 15 %?", "11.30"),
+]
+ACE_SEED = (
+    {"section": "tools and formats", "text": "Read the documentation of an interface before its first call."},
+    {"section": "pitfalls", "text": "Payments come in pages; the first page is enough."},
+    {"section": "checks", "text": "Count the items of a list before you answer with their number."},
+    {"section": "checks", "text": "Before you answer with a number of items, count them again."},
+    {"section": "facts and formulas", "text": "The effective annual rate is r/n, in %."},
+)
+
+
+@pytest.fixture(scope="module")
+def ace(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("ace")
+    tools = [show_transactions, search_contacts, show_song_library]
+    return learned(folder, ACE_TASKS, cassette("ace"), parts={"tools": tools}, trust_tools=True, seed_context=playbook(folder, *ACE_SEED))
+
+
+def test_insights_of_a_capable_model_arrive_whole_in_their_sections_with_their_votes(ace: Seen) -> None:
+    """A fenced block, nested lists, a formula, an argument list, non-ASCII text, and several sentences, as in ACE's
+    figure 3. They come in fences with prose, with trailing commas, raw line breaks and single backslashes."""
+    assert new_entries(ace) == expected("ace")
+    assert [attempt.solved is not None for report in ace.steps for attempt in report.attempts].count(True) == 5
+    code, formula = ace.entry("```python").text, ace.entry("EAR").text
+    assert code.splitlines()[3:5] == ["rows, page = [], 0", "while True:"]
+    assert r"\left(1 + \frac{r}{n}\right)^{n} - 1" in formula
+    assert "\n   1. On a 401 log in again" in ace.entry("show_song_library").text
+    assert max(len(entry.text) for entry in ace.result.context) > 600
+
+
+def test_what_a_model_refuses_or_cuts_off_is_counted_and_costs_no_other_lesson(ace: Seen) -> None:
+    assert ace.result.errors == {
+        # The reflection on a wire transfer is refused three times, and again when the step reflects.
+        "lost_reflections": 2, "unparsed_outputs": 2 + 1,
+        # A cut reflection is given in full when it is asked again. A cut curation is lost, and its lesson with it.
+        "repaired_outputs": 2 * 2 + 1 + 2, "lost_updates": 1, "dropped_lessons": 1 + 1,
+        "mended_json": 3, "unknown_tags": 1, "held_back_unknown_entry": 1,
+    }  # fmt: skip
+    cut = [call for call in ace.calls("reflector") if "cut off at the output limit" in call.text]
+    assert len(cut) == 1
+
+
+def test_edits_of_a_capable_curator_have_their_reasons(ace: Seen) -> None:
+    edits = [done.edit for report in ace.steps for done in report.applied if done.edit.op != "vote"]
+    reasons = {(edit.op, edit.id): edit.reason for edit in edits if edit.op in ("update", "delete")}
+    assert reasons == {
+        ("delete", "e1"): "It stopped the agent after page 0; its record is harmful 1, helpful 0.",
+        ("update", "e4"): 'The entry divides where it should compound; "r/n" is the rate of one period.',
+    }
+    (merge,) = [edit for edit in edits if edit.op == "merge"]
+    assert (merge.ids, merge.reason) == (("e2", "e3"), "Both ask for a count before the answer.")
+    assert [edit.op for edit in edits].count("add") == 4
+    confirmed = [x.confirmed for report in ace.steps for x in report.lessons if "roommate" in x.text]
+    assert confirmed == [True]
