@@ -143,3 +143,95 @@ def test_edits_of_a_capable_curator_have_their_reasons(ace: Seen) -> None:
     assert [edit.op for edit in edits].count("add") == 4
     confirmed = [x.confirmed for report in ace.steps for x in report.lessons if "roommate" in x.text]
     assert confirmed == [True]
+
+
+# ---- RCL: questions about interfaces, with a playbook like those of RCL's figures 10 and 11
+
+RCL_TASKS = [
+    Task("end", "Which call ends a task that only asks to play a song?", "apis.supervisor.complete_task()"),
+    Task("pages", "Which values of page_index does a list of 40 songs need, in pages of 20, to the end?", "0, 1, 2"),
+    Task("credentials", "Where do the credentials of an app come from? The example has maria / 1234.", "supervisor"),
+    Task("one", "How many songs does one call return at most?", "20"),
+    Task("pay", "Which arguments does send_money take?", "receiver_email, amount, note"),
+    Task("siblings", "Which app knows who my siblings are?", "phone"),
+]
+RCL_SEED = (
+    {
+        "section": "strategies_and_hard_rules",
+        "text": "Fetch credentials from the supervisor app; those in examples are made up.",
+    },
+    {"section": "apis_to_use_for_specific_information", "text": "People, and how they are related to me: the phone app."},
+    {
+        "section": "useful_code_snippets_and_templates",
+        "text": "One page of a list: apis.spotify.show_song_library(page_index=0)",
+    },
+    {"section": "common_mistakes_and_correct_strategies", "text": "Texts of examples are no facts."},
+    {"section": "verification_checklist", "text": "Always end with apis.supervisor.complete_task(answer=...)."},
+)
+
+
+@pytest.fixture(scope="module")
+def rcl(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Two epochs, because the mutator sees the state in the second step."""
+    folder, how = tmp_path_factory.mktemp("rcl"), {"epochs": 2}
+    return learned(folder, RCL_TASKS, cassette("rcl"), "rcl", how, seed_context=playbook(folder, *RCL_SEED))
+
+
+def diagnoses(seen: Seen) -> dict[str, dict[str, Any]]:
+    """The diagnosis of each task that was reflected on: the findings of the three heads."""
+    reflected = [x for report in seen.steps for x in report.lessons if "attribution" in x.data and not x.of]
+    return {x.sources[0].removeprefix("task:"): dict(x.data) for x in reflected}
+
+
+def test_the_mutator_of_rcl_edits_whole_entries_of_named_sections(rcl: Seen) -> None:
+    assert new_entries(rcl) == expected("rcl")
+    edits = [done.edit for report in rcl.steps for done in report.applied if done.edit.op in ("update", "delete")]
+    assert [(edit.op, edit.id, edit.reason) for edit in edits if edit.reason] == [
+        ("update", "e4", "[e4] holds for questions alone."),
+        ("update", "e5", "It applies to whole lists only; the ledger suspected this."),
+        ("delete", "e2", "The example of one page invites the mistake that [e5] prevents."),
+    ]  # fmt: skip
+    assert rcl.result.errors == {
+        # A refusal of one head loses the diagnosis of one task. A MERGE is not allowed, and asked again.
+        "lost_reflections": 1, "unparsed_outputs": 1, "repaired_outputs": 2 + 1, "held_back_unknown_entry": 1,
+        "unknown_tags": 1, "mended_json": 2, "actionable_gaps": 3, "execution_variance": 1,
+    }  # fmt: skip
+
+
+def test_three_heads_give_a_diagnosis_and_chance_harms_no_entry(rcl: Seen) -> None:
+    found = diagnoses(rcl)
+    assert {task: data["attribution"] for task, data in found.items()} == {
+        "credentials": "execution_variance", "end": "actionable_gap", "pages": "actionable_gap",
+        "one": "actionable_gap",
+    }  # fmt: skip
+    assert all({"evidence", "cause", "gap", "correction"} <= data.keys() for data in found.values())
+    assert found["credentials"]["verdicts"] == {"e0": "neutral"}
+    assert found["end"]["verdicts"] == {"e4": "harmful"}
+    # The mutator reads the whole diagnosis of a failure that was due to chance, too.
+    first = rcl.calls("curator")[0].text
+    assert all(found["credentials"][part] in first for part in ("evidence", "cause", "gap", "correction"))
+
+
+def test_a_group_and_its_twin_reach_the_heads(rcl: Seen) -> None:
+    attempts = {attempt.task.id: attempt for attempt in rcl.steps[0].attempts}
+    end = attempts["end"]
+    assert [one.feedback.success for one in end.group] == [False, True, False]
+    assert end.twin.data["doubts"] == {"e4": 'says "always", although nothing is asked for here'}
+    heads = [call.text for call in rcl.calls("reflector") if RCL_TASKS[0].input in call.text]
+    assert len(heads) == 3
+    for text in heads:
+        assert 'Answer: apis.supervisor.complete_task(answer="done")\nFeedback' in text
+        assert "Answer: apis.supervisor.complete_task()\nFeedback" in text
+        assert end.twin.data["missing"] in text
+    # Contrast first: the tasks with both outcomes are reflected on before the others.
+    assert [x.sources[0] for x in rcl.steps[0].lessons if not x.of][2] == "task:pages"
+    assert set(rcl.steps[1].batch.data["replayed"]) == {"pages"}
+
+
+def test_the_state_document_is_read_by_the_mutator_of_the_next_step(rcl: Seen) -> None:
+    (state,) = [entry for entry in rcl.result.context if entry.hidden]
+    assert (state.section, state.data["phase"], len(state.data["ledger"])) == (".state", "convergent", 3)
+    assert state.data["assessment"] == [{"id": "e1", "says": "helped in each run"}]
+    suspected = "The agent may use the paging code where one call is enough."
+    seeing = {role: sum(suspected in call.text for call in rcl.calls(role)) for role in rcl.roles}
+    assert seeing == {"agent": 0, "reflector": 0, "curator": 1, "state": 1}
