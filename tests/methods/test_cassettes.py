@@ -48,7 +48,11 @@ def cassette(name: str) -> Cassette:
 
 def expected(name: str) -> list[dict[str, Any]]:
     entries = json.loads((CASSETTES / f"{name}.learned.json").read_text(encoding="utf-8"))
-    return sorted(({**entry, "text": "\n".join(entry["text"])} for entry in entries), key=lambda entry: entry["text"])
+    whole = [
+        {key: "\n".join(value) if isinstance(value, list) else value for key, value in entry.items()}
+        for entry in entries
+    ]
+    return sorted(whole, key=lambda entry: str(entry["text"]))
 
 
 def new_entries(seen: Seen) -> list[dict[str, Any]]:
@@ -235,3 +239,58 @@ def test_the_state_document_is_read_by_the_mutator_of_the_next_step(rcl: Seen) -
     suspected = "The agent may use the paging code where one call is enough."
     seeing = {role: sum(suspected in call.text for call in rcl.calls(role)) for role in rcl.roles}
     assert seeing == {"agent": 0, "reflector": 0, "curator": 1, "state": 1}
+
+
+# ---- ReasoningBank: tasks on the web
+
+WEB_TASKS = [
+    Task("first", "On which day did I place my first order?", "2018-03-02"),
+    Task("jacket", "Which one has the best rating among the jackets under 50 €?", "Aurora Shell"),
+    Task("mail", "What is the e-mail address of the person who wrote the top comment?", "ada@example.org"),
+    Task("walk", "How many minutes is the walk from the museum to the station?", "14"),
+    Task("cancelled", "On which day did I place my last cancelled order?", "2021-11-30"),
+]
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A stream without labels, as in the paper: a judge says what went well."""
+    folder, how = tmp_path_factory.mktemp("bank"), {"online": True}
+    played = cassette("reasoning_bank")
+    return learned(folder, WEB_TASKS, played, "reasoning_bank", how, reasoning=True, labels=False)
+
+
+def memories(seen: Seen) -> list[dict[str, Any]]:
+    """The learned memories, in the form of `expected`."""
+    entries = [e for e in seen.result.context if e.section == "memories"]
+    votes = {e.text: {"section": e.section, "helpful": e.helpful, "harmful": e.harmful} for e in entries}
+    return [{**votes[e.text], **e.data, "text": e.text} for e in sorted(entries, key=lambda e: e.text)]
+
+
+def test_memories_have_whole_contents_and_come_from_successes_and_failures(bank: Seen) -> None:
+    assert memories(bank) == expected("reasoning_bank")
+    outcomes = {e.sources[0]: set[str]() for e in bank.result.context}
+    for entry in bank.result.context:
+        outcomes[entry.sources[0]].add(entry.data["outcome"])
+    assert outcomes == {"task:first": {"success", "failure"}, "task:jacket": {"success"}, "task:walk": {"failure"}}
+    far_end = bank.entry("far end")
+    assert "\n   - newest first" in far_end.text
+    assert "   ```text\n   /sales/order/history/?p=<last page>\n   ```\n4. " in far_end.text
+    # The later task is shown the memory with its lines, and its agent cites it.
+    last = bank.calls("agent")[-1].prompt.head
+    assert all(f"  {line}" in last for line in far_end.text.splitlines() if line)
+    assert bank.steps[-1].attempts[0].trace.used == (far_end.id,)
+
+
+def test_a_refused_extraction_and_a_cut_contrast_cost_nothing_else(bank: Seen) -> None:
+    assert bank.result.errors == {
+        "lost_extractions": 1, "lost_contrasts": 1, "unparsed_outputs": 2, "repaired_outputs": 2 + 2 + 1,
+        "excess_memories": 1, "no_memories": 1, "mended_json": 1,
+    }  # fmt: skip
+    first = bank.steps[0].attempts[0]
+    assert (first.choice["number"], first.choice["by"], first.choice["verdicts"]) == (2, "judge", [False, True, False])
+    # A finding of several lines reaches the extraction whole.
+    (finding,) = first.choice["contrast"]["separates"]
+    extractions = [call.text for call in bank.calls("reflector") if "\n# The attempt" in call.text]
+    assert finding.count("\n") == 3
+    assert sum(all(f"  {line}\n" in text for line in finding.splitlines()) for text in extractions) == 2
