@@ -294,3 +294,130 @@ def test_a_refused_extraction_and_a_cut_contrast_cost_nothing_else(bank: Seen) -
     extractions = [call.text for call in bank.calls("reflector") if "\n# The attempt" in call.text]
     assert finding.count("\n") == 3
     assert sum(all(f"  {line}\n" in text for line in finding.splitlines()) for text in extractions) == 2
+
+
+# ---- the unified method: medical cases
+
+CASES = [
+    Task("croup", "A child of 2: a barking cough at night and stridor. Which disease?", "croup"),
+    Task("epi", "A child of 4: drooling and leaning forward, stridor, no cough, 39.6 °C. Which disease?", "epiglottitis"),
+    Task("dose", "Paracetamol at 15 mg/kg for a child of 12 kg: how many mg in one dose?", "180"),
+    Task("aura", "A woman of 31: a throbbing headache on one side, after zigzag lines. Which disease?",
+         "migraine with aura"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def unified(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return learned(tmp_path_factory.mktemp("unified"), CASES, cassette("unified"), "unified")
+
+
+def test_bullets_memories_and_solved_tasks_are_kept_apart(unified: Seen) -> None:
+    assert new_entries(unified) == expected("unified")
+    assert unified.sections == {
+        "rules": 5 + 5 + 5 + 4, "memories": 1 + 2 + 1, "episodes": 4, ".parts": 3, ".outcomes": 3,
+    }  # fmt: skip
+    rules = [entry for entry in unified.result.context if entry.section == "rules"]
+    assert all(not entry.data for entry in rules)
+    by_task = Counter(source for entry in rules for source in entry.sources if source == entry.sources[0])
+    assert by_task == {"task:epi": 5, "task:aura": 5, "task:dose": 5, "task:croup": 4}
+    # The playbook comes before the memories, and the solved tasks are earlier turns.
+    prompt = unified.calls("agent")[-1].prompt
+    assert 0 < prompt.head.index("(rules)") < prompt.head.index("(memories)")
+    assert [turn.user for turn in prompt.turns if turn.user not in {task.input for task in CASES}] == []
+    assert "  ```python" in prompt.head
+
+
+def test_a_bullet_that_two_proposals_have_joins_the_sources(unified: Seen) -> None:
+    assert {"task:aura", "task:croup"} <= set(unified.entry("the name of one disease").sources)
+
+
+def test_passes_are_refused_cut_and_too_long_and_lose_no_bullet(unified: Seen) -> None:
+    errors = unified.result.errors
+    assert {name: errors[name] for name in errors if name != "duplicate_entries"} == {
+        # The first pass over the bullets of one task is refused: its proposal stays. One extraction is refused.
+        "lost_proposals": 1, "lost_extractions": 1, "unparsed_outputs": 2, "repaired_outputs": 2 + 2 + 1,
+        "excess_bullets": 1, "mended_json": 3,
+    }  # fmt: skip
+    again = [call for call in unified.calls("reflector") if "You gave 2 bullets." in call.text]
+    assert len(again) == 1
+
+
+def test_an_extraction_reads_memories_and_no_solved_tasks_as_known(unified: Seen) -> None:
+    asked = [call.text for call in unified.calls("reflector") if "\n# The attempt, which" in call.text]
+    inputs = [sum(task.input in text for task in CASES) for text in asked]
+    assert inputs == [1] * len(asked)
+    assert any("Weigh what is absent" in text for text in asked)
+
+
+# ---- MAEL: a task for one agent, and tasks in parts
+
+TEAM_TASKS = [
+    Task("median", "What is the median of 23, 4, 16, 8, 15? Answer with the number.", "15"),
+    Task("ratios", "Häfele AG: revenue 120, then 138 million €; short-term assets 50, liabilities 40 million €. Give "
+         "growth and current ratio as 'growth %, ratio'.", "15 %, 1.25"),
+    Task("shop", "Plan a bicycle shop: a name and the repairs of a week.", "Pedal; 30"),
+]  # fmt: skip
+TEAM_TEST = [
+    Task("other", "Çelik A.Ş.: revenue 200, then 230 million €; short-term assets 60, liabilities 30 million €. Give "
+         "growth and current ratio as 'growth %, ratio'.", "15 %, 2.00"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mael(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return learned(tmp_path_factory.mktemp("mael"), TEAM_TASKS, cassette("mael"), "mael", test=TEAM_TEST)
+
+
+def pools(seen: Seen) -> list[dict[str, Any]]:
+    """The experience of all agents, in the form of `expected`, in the order of `key`."""
+    names = ("kind", "reward", "whole")
+    entries = [
+        {"section": e.section, "helpful": e.helpful, "harmful": e.harmful, "text": e.text}
+        | {name: e.data[name] for name in names}
+        for e in seen.result.context
+    ]
+    return sorted(entries, key=by_content)
+
+
+def by_content(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, sort_keys=True)
+
+
+def test_pools_hold_state_action_and_reward_of_each_kind_of_step(mael: Seen) -> None:
+    """A critique earns the gain of the refined solution, or, if it accepts, the quality of the solution."""
+    assert pools(mael) == sorted(expected("mael"), key=by_content)
+    states = {(e.data["kind"], e.section): e.key for e in mael.result.context if e.sources[0] == "task:ratios"}
+    whole = TEAM_TASKS[1].input
+    assert states["judge", "pool agent1"] == states["decompose", "pool agent1"] == whole
+    assert states["critique", "pool agent1"].startswith(f"{whole}\n\n# A part of it\n")
+    assert states["aggregate", "pool agent1"].startswith(f"{whole}\n\n# What came back\n")
+    # The state of a refined solution has the whole critique, with its fenced block and its list.
+    critique = mael.entry("The fraction is upside down").text
+    assert critique in states["solve", "pool agent3"]
+    assert "```text\nshort-term assets / short-term liabilities = 50 / 40\n```" in critique
+    assert len({e.data["trace"] for e in mael.result.context}) == 3
+
+
+def test_plans_and_verdicts_in_wrong_forms_are_counted(mael: Seen) -> None:
+    assert mael.result.errors == {
+        # A part without a verdict gives no experience, and so do the steps whose reward rests on it.
+        "unjudged_attempts": 1, "unparsed_outputs": 1, "repaired_outputs": 2 + 1, "mended_json": 2,
+        "dropped_needs": 1, "unknown_colleagues": 1,
+    }  # fmt: skip
+    plan = json.loads(next(e for e in mael.result.context if e.data["kind"] == "decompose").data["output"])
+    solves = [call.prompt.user for call in mael.calls("agent") if "# Your solution so far" not in call.prompt.user]
+    for part in plan["parts"]:
+        assert sum(text.startswith(f"# Task\n{part['text']}\n\n") for text in solves) == 1
+
+
+def test_a_test_task_is_shown_whole_experience_of_the_same_kind(mael: Seen) -> None:
+    (tested,) = mael.result.attempts["test"]
+    assert tested.score.value == 1.0
+    context = mael.result.context
+    shown = [(move["kind"], move["agent"], context.get(move["experience"])) for move in tested.trace.data["moves"]]
+    assert all((e.data["kind"], e.section) == (kind, f"pool {agent}") for kind, agent, e in shown)
+    assert len(shown) == 7
+    turns = [call.prompt.turns[-1] for call in mael.calls("agent") if call.prompt.turns]
+    (refined,) = [turn for turn in turns if "# Your solution so far" in turn.user]
+    assert refined.assistant == mael.entry("= 50 / 40\n= 1.25").text
