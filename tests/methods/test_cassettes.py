@@ -108,7 +108,14 @@ ACE_SEED = (
 def ace(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("ace")
     tools = [show_transactions, search_contacts, show_song_library]
-    return learned(folder, ACE_TASKS, cassette("ace"), parts={"tools": tools}, trust_tools=True, seed_context=playbook(folder, *ACE_SEED))
+    return learned(
+        folder,
+        ACE_TASKS,
+        cassette("ace"),
+        parts={"tools": tools},
+        trust_tools=True,
+        seed_context=playbook(folder, *ACE_SEED),
+    )
 
 
 def test_insights_of_a_capable_model_arrive_whole_in_their_sections_with_their_votes(ace: Seen) -> None:
@@ -164,7 +171,10 @@ RCL_SEED = (
         "section": "strategies_and_hard_rules",
         "text": "Fetch credentials from the supervisor app; those in examples are made up.",
     },
-    {"section": "apis_to_use_for_specific_information", "text": "People, and how they are related to me: the phone app."},
+    {
+        "section": "apis_to_use_for_specific_information",
+        "text": "People, and how they are related to me: the phone app.",
+    },
     {
         "section": "useful_code_snippets_and_templates",
         "text": "One page of a list: apis.spotify.show_song_library(page_index=0)",
