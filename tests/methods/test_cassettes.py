@@ -1,4 +1,4 @@
-"""Recorded sessions with capable models, replayed: what is learned is what the papers show.
+"""Replay of recorded sessions with capable models: the learned entries are like the entries in the papers.
 
 A cassette (cassettes/NAME.jsonl) is a script with the raw answers of all roles in one session, in the profile `full`.
 NAME.learned.json has the entries that are to be learned: section, votes, and the lines of the text.
@@ -87,6 +87,8 @@ def show_song_library(page_index: int = 0) -> list[str]:
     return ["Alba", "Brume", "Çiçek"][2 * page_index : 2 * page_index + 2]
 
 
+TOOLS = [show_transactions, search_contacts, show_song_library]
+
 ACE_TASKS = [
     Task("bill", "How much did my roommates pay me for the electricity bill in May?", "83"),
     Task("songs", "How many songs are in my library?", "3"),
@@ -107,15 +109,8 @@ ACE_SEED = (
 @pytest.fixture(scope="module")
 def ace(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("ace")
-    tools = [show_transactions, search_contacts, show_song_library]
-    return learned(
-        folder,
-        ACE_TASKS,
-        cassette("ace"),
-        parts={"tools": tools},
-        trust_tools=True,
-        seed_context=playbook(folder, *ACE_SEED),
-    )
+    how: dict[str, Any] = {"parts": {"tools": TOOLS}, "trust_tools": True}
+    return learned(folder, ACE_TASKS, cassette("ace"), seed_context=playbook(folder, *ACE_SEED), **how)
 
 
 def test_insights_of_a_capable_model_arrive_whole_in_their_sections_with_their_votes(ace: Seen) -> None:
@@ -130,7 +125,7 @@ def test_insights_of_a_capable_model_arrive_whole_in_their_sections_with_their_v
     assert max(len(entry.text) for entry in ace.result.context) > 600
 
 
-def test_what_a_model_refuses_or_cuts_off_is_counted_and_costs_no_other_lesson(ace: Seen) -> None:
+def test_refused_and_cut_answers_are_counted_and_cost_no_other_lesson(ace: Seen) -> None:
     assert ace.result.errors == {
         # The reflection on a wire transfer is refused three times, and again when the step reflects.
         "lost_reflections": 2, "unparsed_outputs": 2 + 1,
@@ -156,7 +151,16 @@ def test_edits_of_a_capable_curator_have_their_reasons(ace: Seen) -> None:
     assert confirmed == [True]
 
 
-# ---- RCL: questions about interfaces, with a playbook like those of RCL's figures 10 and 11
+def test_a_cassette_is_a_model_of_its_own(ace: Seen, tmp_path: Path) -> None:
+    work = practicum.learn(
+        ACE_TASKS, method="ace", model=f"scripted:{CASSETTES / 'ace.jsonl'}", out=tmp_path / "run", trust_tools=True,
+        profile="full", parts=practicum.Parts(tools=TOOLS), seed_context=playbook(tmp_path, *ACE_SEED),
+    )  # fmt: skip
+    result = practicum.run_sync(work)
+    assert practicum.export(result.context, "json") == ace.exported
+
+
+# ---- RCL: questions about interfaces, with a playbook like RCL's figures 10 and 11
 
 RCL_TASKS = [
     Task("end", "Which call ends a task that only asks to play a song?", "apis.supervisor.complete_task()"),
@@ -173,7 +177,7 @@ RCL_SEED = (
     },
     {
         "section": "apis_to_use_for_specific_information",
-        "text": "People, and how they are related to me: the phone app.",
+        "text": "People, and their relation to me: the phone app.",
     },
     {
         "section": "useful_code_snippets_and_templates",
@@ -213,17 +217,17 @@ def test_the_mutator_of_rcl_edits_whole_entries_of_named_sections(rcl: Seen) -> 
 
 
 def test_three_heads_give_a_diagnosis_and_chance_harms_no_entry(rcl: Seen) -> None:
-    found = diagnoses(rcl)
-    assert {task: data["attribution"] for task, data in found.items()} == {
+    by_task = diagnoses(rcl)
+    assert {task: data["attribution"] for task, data in by_task.items()} == {
         "credentials": "execution_variance", "end": "actionable_gap", "pages": "actionable_gap",
         "one": "actionable_gap",
     }  # fmt: skip
-    assert all({"evidence", "cause", "gap", "correction"} <= data.keys() for data in found.values())
-    assert found["credentials"]["verdicts"] == {"e0": "neutral"}
-    assert found["end"]["verdicts"] == {"e4": "harmful"}
+    assert all({"evidence", "cause", "gap", "correction"} <= data.keys() for data in by_task.values())
+    assert by_task["credentials"]["verdicts"] == {"e0": "neutral"}
+    assert by_task["end"]["verdicts"] == {"e4": "harmful"}
     # The mutator reads the whole diagnosis of a failure that was due to chance, too.
     first = rcl.calls("curator")[0].text
-    assert all(found["credentials"][part] in first for part in ("evidence", "cause", "gap", "correction"))
+    assert all(by_task["credentials"][part] in first for part in ("evidence", "cause", "gap", "correction"))
 
 
 def test_a_group_and_its_twin_reach_the_heads(rcl: Seen) -> None:
@@ -310,7 +314,8 @@ def test_a_refused_extraction_and_a_cut_contrast_cost_nothing_else(bank: Seen) -
 
 CASES = [
     Task("croup", "A child of 2: a barking cough at night and stridor. Which disease?", "croup"),
-    Task("epi", "A child of 4: drooling and leaning forward, stridor, no cough, 39.6 °C. Which disease?", "epiglottitis"),
+    Task("epi", "A child of 4: drooling and leaning forward, stridor, no cough, 39.6 °C. Which disease?",
+         "epiglottitis"),
     Task("dose", "Paracetamol at 15 mg/kg for a child of 12 kg: how many mg in one dose?", "180"),
     Task("aura", "A woman of 31: a throbbing headache on one side, after zigzag lines. Which disease?",
          "migraine with aura"),
@@ -322,7 +327,7 @@ def unified(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return learned(tmp_path_factory.mktemp("unified"), CASES, cassette("unified"), "unified")
 
 
-def test_bullets_memories_and_solved_tasks_are_kept_apart(unified: Seen) -> None:
+def test_bullets_memories_and_solved_tasks_have_separate_sections(unified: Seen) -> None:
     assert new_entries(unified) == expected("unified")
     assert unified.sections == {
         "rules": 5 + 5 + 5 + 4, "memories": 1 + 2 + 1, "episodes": 4, ".parts": 3, ".outcomes": 3,
@@ -353,7 +358,7 @@ def test_passes_are_refused_cut_and_too_long_and_lose_no_bullet(unified: Seen) -
     assert len(again) == 1
 
 
-def test_an_extraction_reads_memories_and_no_solved_tasks_as_known(unified: Seen) -> None:
+def test_an_extraction_lists_memories_and_no_solved_tasks(unified: Seen) -> None:
     asked = [call.text for call in unified.calls("reflector") if "\n# The attempt, which" in call.text]
     inputs = [sum(task.input in text for task in CASES) for text in asked]
     assert inputs == [1] * len(asked)
@@ -411,7 +416,7 @@ def test_pools_hold_state_action_and_reward_of_each_kind_of_step(mael: Seen) -> 
 
 def test_plans_and_verdicts_in_wrong_forms_are_counted(mael: Seen) -> None:
     assert mael.result.errors == {
-        # A part without a verdict gives no experience, and so do the steps whose reward rests on it.
+        # A part without a verdict gives no experience, and so do the steps whose reward depends on it.
         "unjudged_attempts": 1, "unparsed_outputs": 1, "repaired_outputs": 2 + 1, "mended_json": 2,
         "dropped_needs": 1, "unknown_colleagues": 1,
     }  # fmt: skip
