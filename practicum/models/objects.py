@@ -90,7 +90,7 @@ def _starts(text: str) -> list[int]:
 
 
 def _object_at_start(text: str) -> Any:
-    """Return the JSON object at the beginning of a text, or None if there is none."""
+    """Return the JSON object at the beginning of a text, or None."""
     try:
         return _LENIENT.raw_decode(text)[0]
     except (ValueError, RecursionError):

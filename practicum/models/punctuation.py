@@ -1,4 +1,4 @@
-"""Repair of the punctuation of model-written JSON between strings. The strings stay as they are.
+"""Repair of the punctuation of model-written JSON between strings. The strings stay unchanged.
 
 These mistakes are repaired: commas before a closing brace or bracket, missing commas at the end of a line, comments,
 the literals of Python, and missing closing braces and brackets at the end of the text. General repair

@@ -78,20 +78,23 @@ def test_an_object_that_is_nearly_json_is_read(answer: str) -> None:
     assert ([insight["text"] for insight in read.insights], mended) == ([LESSON], True)
 
 
-CODE = 'Use it so:\n```json\n{"a": [1, 2,], "b": {"c": null}} // "none"\n```\n- "x": y,\n- {z}'
-"""A text that looks like JSON with mistakes."""
+CODE = ('```json\n{"a": [1, 2,], "b": {"c": null}}\n```\nThen stop.', 'a: b, c: d\n- "x": y,\n- {z}')
+"""Texts that look like JSON with mistakes."""
 
 
 @pytest.mark.parametrize("old_and_new", [('"}', '",}'), ("]}", "],}"), ("}]", "},]"), ("]}", "]"), ("[]", "[] // no")])
+@pytest.mark.parametrize("text", CODE)
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_mistake_between_strings_changes_no_string(old_and_new: tuple[str, str], indent: int | None) -> None:
+def test_a_mistake_between_strings_changes_no_string(
+    old_and_new: tuple[str, str], text: str, indent: int | None
+) -> None:
     old, new = old_and_new
-    whole = {"tags": [], "reasoning": "", "insights": [{"section": "code", "text": CODE}]}
+    whole = {"tags": [], "reasoning": "", "insights": [{"section": "code", "text": text}]}
     written = json.dumps(whole, indent=indent)
     broken = re.sub(r"\s*".join(map(re.escape, old)) + r"(?!.*\")", f"{new}\n", written, flags=re.DOTALL)
     broken = broken if old != "[]" else written.replace("[],", "[], // no\n", 1)
     read, mended = read_object(Reflection, f"```json\n{broken}\n```")
-    assert ([insight["text"] for insight in read.insights], mended) == ([CODE], True)
+    assert ([insight["text"] for insight in read.insights], mended) == ([text], True)
 
 
 def test_a_run_stores_the_intended_text_and_counts_mended_answers(tmp_path: Path) -> None:
