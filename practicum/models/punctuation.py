@@ -38,7 +38,9 @@ def punctuated(text: str, close: bool) -> str:
             tokens.append(",")
         tokens.append(_LITERALS.get(token, token))
         is_new_line = False
-    return " ".join([*tokens, *_missing(tokens)] if close else tokens)
+    if close:
+        tokens += _missing(tokens)
+    return " ".join(tokens)
 
 
 def _missing(tokens: list[str]) -> list[str]:
