@@ -93,7 +93,9 @@ class Environment:
             async with clock:
                 value = await self.toolset.call_tool(name, checked, replace(self.context, tool_name=name), tool)
             value = value.return_value if isinstance(value, ToolReturn) else value
-            text = ToolReturnPart(tool_name=name, content=value, tool_call_id=name).model_response_str()
+            returned = ToolReturnPart(tool_name=name, content=value, tool_call_id=name)
+            # pydantic-ai formats an empty list as an empty text.
+            text = "[]" if isinstance(value, list | tuple) and not value else returned.model_response_str()
             return truncate(_encodable(text), self.max_observation), False
         except PracticumError:
             raise

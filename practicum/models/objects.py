@@ -2,8 +2,9 @@
 
 A valid answer is parsed directly. Otherwise these repairs are tried in turn, until the result fits the schema: an
 object nested in another object is taken out (`{"Changes": {…}}`, a tool call), fields, or a whole answer, that are JSON
-within a JSON string are decoded, and the library `json-repair` fixes single quotes, trailing commas, comments, unquoted
-names and Python literals. A truncated answer is not completed, because the missing part would be lost silently.
+within a JSON string are decoded, the punctuation between strings is repaired (`models.punctuation`), and the library
+`json-repair` fixes single quotes and unquoted names. A truncated answer is not completed, because the missing part
+would be lost silently.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from practicum.models.backslashes import mend_backslashes
 from practicum.models.prompting import extract_json
+from practicum.models.punctuation import punctuated
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -28,6 +30,8 @@ in both numbers."""
 
 MAX_STARTS = 8
 """Maximum number of opening braces at which a repair is tried, because prose before the object may contain braces."""
+
+_LENIENT = json.JSONDecoder(strict=False)
 
 _FENCE = re.compile(r"\A\s*(?:```\w*\n)?(.*?)(?:\n?```)?\s*\Z", re.DOTALL)
 
@@ -63,17 +67,34 @@ def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iter
     yield from _objects_in(schema, value)
     if isinstance(inner := _loaded(_FENCE.sub(r"\1", text)), str):
         yield from _objects_in(schema, inner)
-    if not cut and len(text) <= MOST_REPAIRED and text.count("{") <= MOST_BRACES and _ended(text):
+    ended = not cut and _ended(text)
+    for start in _starts(text):
+        if value := _object_at_start(punctuated(text[start:], close=ended)):
+            yield from _objects_in(schema, value)
+    if ended and len(text) <= MOST_REPAIRED and text.count("{") <= MOST_BRACES:
         from json_repair import loads
 
-        for start in islice(re.finditer("{", text), MAX_STARTS):
+        for start in _starts(text):
             try:
-                repaired = loads(text[start.start() :], skip_json_loads=True)
+                repaired = loads(text[start:], skip_json_loads=True)
             except (ValueError, RecursionError):
                 # The JSON is nested too deeply.
                 return
             for value in repaired if isinstance(repaired, list) else [repaired]:
                 yield from _objects_in(schema, value)
+
+
+def _starts(text: str) -> list[int]:
+    """Return the positions of the first opening braces, at which an object may begin."""
+    return [brace.start() for brace in islice(re.finditer("{", text), MAX_STARTS)]
+
+
+def _object_at_start(text: str) -> Any:
+    """Return the JSON object at the beginning of a text, or None."""
+    try:
+        return _LENIENT.raw_decode(text)[0]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, Any]]:

@@ -169,6 +169,17 @@ def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attemp
     assert (trace.answer, trace.error, trace.data["tool_errors"]) == ("still here", None, 7)
 
 
+def test_an_empty_list_is_observed_as_a_list() -> None:
+    """So the end of a paginated list differs from a tool without a result."""
+
+    def page(number: int) -> list[str] | None:
+        """Return a page."""
+        return {1: ["a"], 2: []}.get(number)
+
+    trace = attempt([page], *({"page": {"number": n}} for n in (1, 2, 3)), finish())
+    assert observed(trace) == ['["a"]', "[]", ""]
+
+
 @pytest.fixture
 def stuck() -> Iterator[threading.Event]:
     """The event that a hung tool waits for: no thread outlives the test."""

@@ -3,6 +3,7 @@ r"""Answers that are nearly JSON: their lessons are stored with the intended tex
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,25 @@ BROKEN = {
 def test_an_object_that_is_nearly_json_is_read(answer: str) -> None:
     read, mended = read_object(Reflection, answer)
     assert ([insight["text"] for insight in read.insights], mended) == ([LESSON], True)
+
+
+CODE = ('```json\n{"a": [1, 2,], "b": {"c": null}}\n```\nThen stop.', 'a: b, c: d\n- "x": y,\n- {z}')
+"""Texts that look like JSON with mistakes."""
+
+
+@pytest.mark.parametrize("old_and_new", [('"}', '",}'), ("]}", "],}"), ("}]", "},]"), ("]}", "]"), ("[]", "[] // no")])
+@pytest.mark.parametrize("text", CODE)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_mistake_between_strings_changes_no_string(
+    old_and_new: tuple[str, str], text: str, indent: int | None
+) -> None:
+    old, new = old_and_new
+    whole = {"tags": [], "reasoning": "", "insights": [{"section": "code", "text": text}]}
+    written = json.dumps(whole, indent=indent)
+    broken = re.sub(r"\s*".join(map(re.escape, old)) + r"(?!.*\")", f"{new}\n", written, flags=re.DOTALL)
+    broken = broken if old != "[]" else written.replace("[],", "[], // no\n", 1)
+    read, mended = read_object(Reflection, f"```json\n{broken}\n```")
+    assert ([insight["text"] for insight in read.insights], mended) == ([text], True)
 
 
 def test_a_run_stores_the_intended_text_and_counts_mended_answers(tmp_path: Path) -> None:

@@ -84,8 +84,9 @@ async def _extract(
     """Extract the memories of the attempt `one`. `chosen` is the attempt that was chosen among the attempts at the same
     task."""
     run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
-    # The agent saw the retrieved memories even if it cited none.
-    shown = () if run.profile == "small" else (id for id, _ in one.retrieved)
+    # The agent saw the retrieved memories even if it cited none. Retrieved solved tasks are not memories.
+    retrieved = (context.get(id) for id, _ in one.retrieved)
+    shown = () if run.profile == "small" else (e.id for e in retrieved if e is not None and e.section == MEMORIES)
     if relied_on := [entry.text for id in dict.fromkeys((*shown, *one.trace.used)) if (entry := context.get(id))]:
         listed = "\n".join(behind("-", text) for text in relied_on)
         parts.append(f"# Memories it relied on, which are known already\n{listed}")
