@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,13 +46,16 @@ from practicum.tasks.scoring.rules import normalise
 MOST_CHOICES = 20
 """With more right answers than this number, an answer is right if it contains the right answer."""
 
+LONGEST = 400
+"""Maximum number of characters of a field that a model fills."""
+
 FIRST = {
     "recall": "First look this {what} up in your memory: the task is what the customer wrote, word by word.",
     "report": "First tell your memory what would have been right for the {what} before: it named the interaction.",
 }
 """Tool → the instruction to fill its form."""
 
-FIELDS = {"recall": ("input",), "report": ("interaction", "target", "comment", "answer")}
+FIELDS: Mapping[str, Sequence[str]] = {"recall": ("input",), "report": ("interaction", "target", "comment", "answer")}
 """Tool → the fields that a model fills, all required."""
 
 
@@ -70,10 +73,9 @@ class ByForm(WrapperModel):
         plain, (tool,) = [*map(as_text, messages)], parameters.function_tools
         if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
             return await super().request(plain, settings, ModelRequestParameters())
-        schema = bounded(FIELDS[tool.name])
-        request = UserPromptPart(
-            f"{FIRST[tool.name].format(what=self._task_noun)} Write JSON with {', '.join(schema['properties'])}."
-        )
+        schema = bounded(tool.parameters_json_schema["properties"], FIELDS[tool.name])
+        fields = "\n".join(f"{name}: {field['description']}" for name, field in schema["properties"].items())
+        request = UserPromptPart(f"{FIRST[tool.name].format(what=self._task_noun)} Write JSON with:\n{fields}")
         form = {"type": "json_schema", "json_schema": {"name": tool.name, "schema": schema}}
         asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, request])]  # type: ignore[list-item]
         how: Any = {**(settings or {}), "extra_body": {"response_format": form}}
@@ -92,9 +94,12 @@ def as_text(message: ModelMessage) -> ModelMessage:
     return replace(message, parts=parts)
 
 
-def bounded(names: Sequence[str]) -> dict[str, Any]:
-    """Return the schema of a form with these fields. Each has a limit, because a small model does not end a text."""
-    fields = {name: {"type": "string", "maxLength": 200} for name in names}
+def bounded(properties: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of a form with these fields of a tool, and their descriptions. Each has a limit, because a
+    small model does not end a text."""
+    fields = {
+        name: {"type": "string", "maxLength": LONGEST, "description": properties[name]["description"]} for name in names
+    }
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 

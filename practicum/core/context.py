@@ -16,7 +16,20 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Protocol, TypeVar, assert_never
 
-from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
+from practicum.core.edits import (
+    RETIRED,
+    Add,
+    Applied,
+    Delete,
+    Delta,
+    Edit,
+    Entry,
+    Merge,
+    Refused,
+    Update,
+    Vote,
+    ordered_union,
+)
 from practicum.core.errors import ContextFileError, StoreError
 from practicum.core.html import card, table
 from practicum.core.trust import Trust, markers
@@ -359,9 +372,10 @@ class _Draft:
         _check(text, section)
         if (text, section, key, data) == (old.text, old.section, old.key, old.data):
             raise _Refusal(f"the edit does not change {old.id}")
+        failing = old.failing if (text, data) == (old.text, old.data) and section.startswith(RETIRED) else 0
         return Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
-            old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)),
+            old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)), failing,
         )  # fmt: skip
 
     def _merge(self, edit: Merge) -> Applied:
@@ -379,7 +393,7 @@ class _Draft:
         sources = ordered_union([*(e.sources for e in entries), edit.sources])
         new = Entry(
             first.id, first.section, text, key, first.data, helpful, harmful,
-            uses, first.born, changed, sources,
+            uses, first.born, changed, sources, min(e.failing for e in entries),
         )  # fmt: skip
         self._put(new, rerender=edit.text is not None)
         for entry in others:
@@ -395,6 +409,7 @@ def _voted(old: Entry, edit: Vote) -> Entry:
     return Entry(
         old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
         old.uses + edit.uses, old.born, old.changed, old.sources,
+        (0 if edit.helpful else old.failing) + edit.harmful,
     )  # fmt: skip
 
 

@@ -156,7 +156,7 @@ class Count(StrEnum):
     ACTIONABLE_GAPS = "actionable_gaps", "failure[|s] attributed to a gap in the playbook"
     EXECUTION_VARIANCE = "execution_variance", "failure[|s] attributed to chance in the execution"
     INTRACTABLE_FAILURES = "intractable_failures", "failure[|s] that no entry could have prevented"
-    PRUNED_ENTRIES = "pruned_entries", "entr[y|ies] removed for harmful votes or for the token budget"
+    PRUNED_ENTRIES = "pruned_entries", "entr[y|ies] retired for harmful votes or for the token budget"
     DUPLICATE_ENTRIES = "duplicate_entries", "duplicate entr[y|ies] merged"
     SIMILAR_KEPT_APART = (
         "similar_kept_apart",

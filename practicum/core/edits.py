@@ -19,13 +19,19 @@ CONVERSATION = "conversation:"
 source are the turns of one conversation, in the order in which they were added."""
 
 
+RETIRED = ".retired "
+"""Beginning of the section of a retired entry, before the name of the section that it was in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One learned item: a playbook bullet, a memory or an episode.
 
     `id` is "e" and a number that is never reused. `key` is the text that is embedded; if it is empty, `text` is
     embedded. `born` is the version that added the entry, `changed` the version that last changed the content of the
-    entry. `sources` name the origins of the entry ("task:t1", "attempt:...", "tag:...").
+    entry. `sources` name the origins of the entry ("task:t1", "attempt:...", "tag:..."). `failing` counts the harmful
+    votes since the last helpful vote or the last change of the content: many of them in a row show that an entry that
+    once helped is outdated.
     """
 
     id: str
@@ -39,6 +45,7 @@ class Entry:
     born: int = 0
     changed: int = 0
     sources: tuple[str, ...] = ()
+    failing: int = 0
 
     def __repr__(self) -> str:
         votes = f" (+{self.helpful}/-{self.harmful}, used {self.uses})"
@@ -59,6 +66,12 @@ class Entry:
         """Whether only the learner sees the entry, and the agent does not: the name of the section begins with a
         dot."""
         return self.section.startswith(".")
+
+    @property
+    def retired(self) -> bool:
+        """Whether the entry is retired: agents and learners no longer see it, but it keeps its id, its votes and its
+        sources. An edit can move it back to the section that its section names."""
+        return self.section.startswith(RETIRED)
 
     @property
     def conversation(self) -> str:
@@ -166,6 +179,11 @@ class Vote:
 
 
 Edit = Add | Update | Merge | Delete | Vote
+
+
+def retire(entry: Entry, reason: str, name: str = "") -> Update:
+    """Return the edit that retires an entry. `name` is the name of the entry in a delta that adds it."""
+    return Update(name or entry.id, section=f"{RETIRED}{entry.section}", reason=reason)
 
 
 def changed_entries(edit: Edit) -> tuple[str, ...]:

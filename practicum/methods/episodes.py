@@ -2,7 +2,8 @@
 
 This is the simplest memory that works with the smallest models: a 135M model that cannot follow a rule in its prompt
 can continue a conversation. A failed task is kept with the right answer, if the right answer is known. Offline, a task
-with a known answer is kept without an attempt, because an attempt would teach nothing more. (This is retrieval-based
+with a known answer is kept without an attempt, because an attempt would teach nothing more. An episode that misled the
+agent too often in a row is retired. (This is retrieval-based
 in-context learning; none of the five papers has it.)"""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from practicum.engine.loop import Method
 from practicum.methods.blocks.attempt import once, shown_answers
-from practicum.methods.blocks.curate import append, newest_per_key
+from practicum.methods.blocks.curate import append, newest_per_key, without_outdated
 from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.reflect import as_experience
 from practicum.methods.blocks.sample import batches
@@ -41,7 +42,7 @@ def method(s: Settings) -> Method:
         act=act,
         attempt=once(act) if s.online else shown_answers(act),
         reflect=as_experience,
-        update=newest_per_key(append(EPISODES)),
+        update=without_outdated(newest_per_key(append(EPISODES))),
         accept=always,
         costs="nothing",
     )

@@ -37,7 +37,7 @@ def method(s: Settings) -> Method:
         act=acting(s, show, blind=True),
         attempt=once(acting(s, show, blind=s.online)),
         reflect=alongside(votes=usage_votes, memories=extract_memories(s.items, s.extract, s.extraction, s.index)),
-        update=deduplicated(update, s.threshold) if s.consolidate else update,
+        update=without_outdated(deduplicated(update, s.threshold)) if s.consolidate else update,
         accept=always,
         roles=("reflector", "judge"),
         act_roles=s.act_roles,

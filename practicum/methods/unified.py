@@ -33,7 +33,15 @@ from practicum.engine.loop import Method, ReflectSeam, ShowSeam, UpdateSeam, sou
 from practicum.engine.run import ActSeam, Run
 from practicum.methods.ace import REFLECTOR
 from practicum.methods.blocks.attempt import demonstrated, once, refined
-from practicum.methods.blocks.curate import append, divided, newest_per_key, pruned, votes, within_budget
+from practicum.methods.blocks.curate import (
+    append,
+    divided,
+    newest_per_key,
+    pruned,
+    votes,
+    within_budget,
+    without_outdated,
+)
 from practicum.methods.blocks.dedupe import deduplicated
 from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.memory import KNOWN, MEMORIES, append_memories, extract_memories, is_memory, usage_votes
@@ -168,14 +176,15 @@ def method(s: Settings) -> Method:
     reflect = with_comparisons(reflect if reflecting else with_outcomes(reflect, s.bullets, s.outcomes))
     # A task that was solved in a retry or in a comparison is a solved task, too.
     reflect = alongside(work=reflect, examples=as_experience) if s.examples else reflect
-    # Rules are pruned and kept within their budget; memories and solved tasks only grow.
+    # Rules are pruned and kept within their budget; of memories and solved tasks, the outdated ones are retired.
     combined = divided(
         is_memory, deduplicated(append_memories, s.threshold) if s.consolidate else append_memories, rules
     )
     combined = pruned(combined, s.harmful, MEMORIES, EPISODES, PARTS) if s.harmful else combined
+    combined = without_outdated(combined, EPISODES, PARTS)
     combined = within_budget(combined, s.budget, MEMORIES, EPISODES)
     combined = combined if reflecting else with_last_outcomes(combined, s.outcomes)
-    update = divided(is_experience, newest_per_key(append(EPISODES)), combined)
+    update = divided(is_experience, without_outdated(newest_per_key(append(EPISODES))), combined)
     return Method(
         name="unified",
         show=show,

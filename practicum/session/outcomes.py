@@ -87,12 +87,12 @@ class Report(Form):
     score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = Field(
         None, description="From 0 (wrong) to 1 (right), or true or false."
     )
-    target: _Text | None = Field(None, description="The right answer or action.")
-    comment: _Text | None = Field(None, description="Description of the error, as text.")
+    target: _Text | None = Field(None, description="The right answer or action, as it should have been.")
+    comment: _Text | None = Field(None, description="What was wrong about the answer.")
     label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = Field(
         None, description="A label such as thumbs_up or thumbs_down."
     )
-    answer: _Text | None = Field(None, description="Short form of the answer or action, if practicum has not seen it.")
+    answer: _Text | None = Field(None, description="The answer that was given, in short, if practicum has not seen it.")
 
     @field_validator("answer")
     @classmethod

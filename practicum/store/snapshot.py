@@ -210,7 +210,8 @@ def delete_snapshot(at: Transaction) -> None:
 
 def entry_values(e: Entry) -> list[Any]:
     """Return an entry as a JSON list, without its number."""
-    return [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
+    counts = (e.helpful, e.harmful, e.failing, e.uses)
+    return [e.section, e.text, e.key, dict(e.data), *counts, e.born, e.changed, e.sources]
 
 
 def _row(e: Entry) -> RowValues:
@@ -219,7 +220,9 @@ def _row(e: Entry) -> RowValues:
 
 
 def _entry(number: int, data: str) -> Entry:
-    section, text, key, fields, helpful, harmful, uses, born, changed, sources = json.loads(data)
+    section, text, key, fields, helpful, harmful, failing, uses, born, changed, sources = json.loads(data)
     # Intern names that many entries share, to save memory.
     section, fields = intern(section), {intern(name): value for name, value in fields.items()}
-    return Entry(f"e{number}", section, text, key, fields, helpful, harmful, uses, born, changed, tuple(sources))
+    return Entry(
+        f"e{number}", section, text, key, fields, helpful, harmful, uses, born, changed, tuple(sources), failing
+    )  # fmt: skip

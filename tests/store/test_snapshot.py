@@ -102,7 +102,7 @@ def test_a_learned_seed_keeps_its_counters() -> None:
     edits = Delta((Vote("e0", 2, 1, 4), Add("a", "y", key="k", data={"n": 1, "pair": (1, 2)})))
     learned = seed_context([("a", "x")]).apply(edits).context
     again = rebuild([seed_version(learned)])
-    assert [entry_json(e) for e in again] == [{**entry_json(e), "born": 0, "changed": 0} for e in learned]
+    assert [entry_json(e) for e in again] == [{**entry_json(e), "born": 0, "changed": 0, "failing": 0} for e in learned]
     assert entry_json([*again][1])["data"] == {"n": 1, "pair": [1, 2]}
     assert again.version == 0
 

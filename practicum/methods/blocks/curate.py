@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from math import ceil, log
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -28,6 +29,7 @@ from practicum.core.edits import (
     Update,
     Vote,
     ordered_union,
+    retire,
 )
 from practicum.core.errors import OutputError, ProviderError, UsageError
 from practicum.core.tool_texts import SECTION as TOOLS
@@ -139,10 +141,10 @@ def draft(context: Context, delta: Delta) -> Draft:
 
 
 def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam:
-    """Build an update seam that runs `update`, and then removes entries until the shown entries fit a budget of
-    `tokens`. Entries of the sections in `excluded`, and descriptions of tools, do not count and are not removed.
+    """Build an update seam that runs `update`, and then retires entries until the shown entries fit a budget of
+    `tokens`. Entries of the sections in `excluded`, and descriptions of tools, do not count and are not retired.
 
-    Entries are removed in this order: entries that harmed more often than they helped; entries that were never used,
+    Entries are retired in this order: entries that harmed more often than they helped; entries that were never used,
     oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). An entry that the delta adds
     could not be used yet, so it does not count as never used, but as an entry that neither helped nor harmed."""
 
@@ -167,7 +169,7 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
                 break
             # Rounded down, so that the removed tokens are not overestimated.
             over -= count_tokens(entry_line(entry)) - 1
-            removed.append(Delete(trial.name(entry), reason=f"over the budget of {tokens} tokens"))
+            removed.append(retire(entry, f"over the budget of {tokens} tokens", trial.name(entry)))
         run.count(Count.PRUNED_ENTRIES, len(removed))
         return trial.delta + Delta(tuple(removed)) + waiting
 
@@ -175,18 +177,59 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
 
 
 def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
-    """Build an update seam that runs `update`, and then removes entries whose harmful votes exceed their helpful votes
-    by `margin` or more (grow and refine, section 3.2). Entries of the sections in `excluded`, descriptions of tools and
-    entries without a harmful vote stay. Votes that wait for review do not count."""
+    """Build an update seam that runs `update`, and then retires entries whose harmful votes exceed their helpful votes
+    by `margin` or more (grow and refine, section 3.2), and entries that are outdated. Entries of the sections in
+    `excluded`, descriptions of tools and entries without a harmful vote stay. Votes that wait for review do not
+    count."""
+
+    def reason(entry: Entry, least: int) -> str:
+        if entry.harmful - entry.helpful >= margin:
+            return "harmful more often than helpful"
+        return _outdated(entry, least)
+
+    return _retired(update, reason, *excluded)
+
+
+def without_outdated(update: UpdateSeam, *excluded: str) -> UpdateSeam:
+    """Build an update seam that runs `update`, and then retires the entries that are outdated: their last uses all did
+    harm, so many in a row that chance is no explanation. Entries of the sections in `excluded` stay."""
+    retiring = _retired(update, _outdated, *excluded)
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        harmed = any("harmful" in lesson.votes.values() for lesson in lessons)
+        return await (retiring if harmed else update)(lessons, context, run)
+
+    return wrapped
+
+
+CHANCE = 0.001
+"""Largest probability that a sequence of harmful votes on an entry is due to chance, for the entry to be outdated. The
+failures of an entry by chance are as frequent as the harmful votes on all entries."""
+
+
+def _outdated(entry: Entry, least: int) -> str:
+    return f"outdated: harmful {entry.failing} times in a row" if entry.failing >= least else ""
+
+
+def _retired(update: UpdateSeam, reason: Callable[[Entry, int], str], *excluded: str) -> UpdateSeam:
+    """Build an update seam that retires the entries with a harmful vote for which `reason(entry, least)` is not empty.
+    `least` is the number of harmful votes in a row from which an entry is outdated."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         ready, waiting = run.ready(await update(lessons, context, run))
         trial = draft(context, ready)
-        entries = (e for e in trial.outcome.context if e.section not in (*excluded, TOOLS))
-        harmful_entries = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
-        run.count(Count.PRUNED_ENTRIES, len(harmful_entries))
-        removed = [Delete(trial.name(e), reason="harmful more often than helpful") for e in harmful_entries]
-        return trial.delta + Delta(tuple(removed)) + waiting
+        voted = [
+            e
+            for e in trial.outcome.context
+            if (e.helpful or e.harmful) and not e.hidden and e.section not in (*excluded, TOOLS)
+        ]
+        helpful, harmful = sum(e.helpful for e in voted), sum(e.harmful for e in voted)
+        # Without votes, half of the uses are expected to do harm.
+        least = ceil(log(CHANCE) / log((harmful + 1) / (helpful + harmful + 2)))
+        reasons = [(e, text) for e in voted if e.harmful and (text := reason(e, least))]
+        run.count(Count.PRUNED_ENTRIES, len(reasons))
+        removed = tuple(retire(e, text, trial.name(e)) for e, text in reasons)
+        return trial.delta + Delta(removed) + waiting
 
     return wrapped
 

@@ -26,6 +26,7 @@ from practicum.methods.blocks.show import described, playbook_pages, section_of
 from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
+from practicum.tasks.scoring.rules import normalise
 
 # ---- evidence: one attempt, or a failed and a successful attempt, and the attempt of a twin
 
@@ -389,7 +390,8 @@ async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run)
     """Return a lesson for each task: its input, its answer, and the calls that led to the answer, without a reflection.
     Answer and calls are taken from the first successful try or, if no try succeeded, from the attempt itself. If all
     tries failed and the right answer is known, the lesson has the right answer and no calls. `good` is True if the
-    answer in the lesson is right; a lesson with another answer is stored, but not shown to agents."""
+    answer in the lesson is right; a lesson with another answer is stored, but not shown to agents. The lesson votes on
+    the examples that the attempt was shown (see `judged_examples`)."""
     lessons = []
     for attempt in attempts:
         if attempt.trace.lost:
@@ -398,8 +400,23 @@ async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run)
         corrected = attempt.feedback.success is False and solved is None and target is not None
         solution = {"answer": target} if corrected else solved_as(solved or attempt.trace)
         data = {**solution, "good": solved is not None or corrected, "corrected": corrected}
-        lessons.append(Lesson(attempt.place, attempt.task.input, sources=attempt.sources, data=data))
+        votes = judged_examples(attempt, context)
+        lessons.append(Lesson(attempt.place, attempt.task.input, votes=votes, sources=attempt.sources, data=data))
     return lessons
+
+
+def judged_examples(attempt: Attempt, context: Context) -> dict[str, Rating]:
+    """Rate the retrieved examples whose answer the attempt gave, too: helpful in a success, harmful in a failure. Other
+    examples did not lead to the answer. Examples with steps are not rated, because their answers are alike. A reused
+    attempt does not vote again."""
+    success = attempt.feedback.success
+    if attempt.of or success is None or attempt.trace.steps:
+        return {}
+    given = normalise(attempt.trace.answer)
+    rating: Rating = "helpful" if success else "harmful"
+    shown = (context.get(id) for id, _ in attempt.retrieved)
+    followed = (e for e in shown if e is not None and "answer" in e.data and "steps" not in e.data)
+    return {e.id: rating for e in followed if normalise(str(e.data["answer"])) == given}
 
 
 def is_experience(lesson: Lesson) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, TEST, Seen, in_space, learned, playbook, slow
+from python_kit import LEARNED, TEST, Seen, in_space, learned, opened, playbook, slow
 from python_roles import add, agent, change, citing, deciding, down, ignorant, knowing, model, reflecting
 from python_tasks import lesson, messages, number, word
 
@@ -298,7 +298,7 @@ LEAVING = ["e1", "e4", "e2", "e3", "e0", "e5"]
 
 
 @pytest.mark.parametrize("pruned", [3, *map(slow, (1, 2, 4, 5))])
-def test_the_budget_removes_entries_in_the_order_of_their_worth(tmp_path: Path, pruned: int) -> None:
+def test_the_budget_retires_entries_in_the_order_of_their_worth(tmp_path: Path, pruned: int) -> None:
     counts = [(2, 1, 1), (0, 2, 1), (0, 0, 0), (0, 0, 0), (1, 2, 1), (3, 1, 1)]
     seed = playbook(tmp_path, *(
         {"text": f"If it is case number {n}, do it.", "helpful": up, "harmful": down, "uses": uses}
@@ -310,8 +310,28 @@ def test_the_budget_removes_entries_in_the_order_of_their_worth(tmp_path: Path, 
     settings = {"budget": -(-len(shown) // 4) + pruned}
     played = model(agent=knowing, reflector=lambda call: reflecting())
     seen = learned(tmp_path, ONE, played, settings=settings, seed_context=seed)
-    assert [entry.id for entry in seen.result.context] == [entry.id for entry in stay]
+    assert [entry.id for entry in seen.result.context if not entry.retired] == [entry.id for entry in stay]
+    retired = {entry.id: entry.section for entry in seen.result.context if entry.retired}
+    assert retired == dict.fromkeys(LEAVING[:pruned], ".retired rules")
     assert seen.result.errors.get("pruned_entries", 0) == pruned
+
+
+def test_an_entry_that_helped_and_then_fails_many_times_in_a_row_is_retired(tmp_path: Path) -> None:
+    """No net margin is needed: 30 helpful votes outweigh the failures, which are too many in a row for chance."""
+    seed = playbook(tmp_path, {"text": RED, "helpful": 30}, {"text": BLUE, "helpful": 30})
+    played = model(agent=citing("e0"), reflector=lambda call: reflecting(tags={"e0": "harmful"}))
+    seen = learned(tmp_path, messages(*range(6)), played, settings=ONCE, seed_context=seed)
+    red, blue = seen.result.context
+    assert (red.retired, red.helpful, red.harmful, blue.retired) == (True, 30, red.failing, False)
+    assert 2 <= red.failing <= 4
+    assert [RED in call.text for call in seen.calls("agent")] == [True] * red.failing + [False] * (6 - red.failing)
+    assert any(
+        done.edit.op == "update" and "in a row" in done.edit.reason for done in seen.steps[red.failing - 1].applied
+    )
+    # The entry is still there to be forgotten.
+    space = opened(seen)
+    practicum.run_sync(space.forget(entries=["e0"]))
+    assert space.context.get("e0") is None
 
 
 def test_a_new_entry_does_not_count_as_never_used(tmp_path: Path) -> None:

@@ -73,7 +73,12 @@ def test_edits_are_applied_or_refused_and_the_applied_rebuild_the_context(deltas
     assert voted.digest == context.digest
     for old, new in zip(context, voted, strict=True):
         counts = {"helpful": old.helpful + 1, "harmful": old.harmful + 2, "uses": old.uses + 3}
-        assert new == replace(old, **counts, changed=new.changed)
+        # A helpful vote ends a row of harmful votes, and the harmful votes of the same edit begin a new row.
+        assert new == replace(old, **counts, changed=new.changed, failing=2)
+    failed = voted.apply(Delta(tuple(Vote(entry.id, harmful=1) for entry in voted))).context
+    assert [entry.failing for entry in failed] == [3] * len(failed)
+    rewritten = failed.apply(Delta(tuple(Update(entry.id, text="It is new.") for entry in failed))).context
+    assert all(entry.failing == 0 for entry in rewritten if entry.changed == rewritten.version)
 
 
 @given(st.lists(EDITS, max_size=3), st.sets(LIVE, min_size=2, max_size=4), st.none() | st.just("all of them"), SOURCES)
