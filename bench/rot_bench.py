@@ -1,10 +1,10 @@
 """A learned context over a long online stream in which the world changes: accuracy, size, cost and outdated entries.
 
-The world has situations in a few domains. Each situation has two words of its own, is described in many wordings, and
-has one right answer of eight. A stream of tasks draws the situations with a skew (by rank, as Zipf's law). At half of
-the stream, one of each three situations of similar frequency gets another right answer. The options `--wrong` and
-`--missing` set the shares of tasks with a wrong label and without a label. `practicum.learn` scores an answer at once,
-so there is no delay of labels; a batch delays what is learned (combee, rcl).
+The world has situations in a few domains. Each situation has two words that no other situation has, is described in
+many wordings, and has one right answer of eight. A stream of tasks draws the situations with a skew (by rank, as Zipf's
+law). At half of the stream, one of each three situations of similar frequency gets another right answer. The options
+`--wrong` and `--missing` set the shares of tasks with a wrong label and without a label. Labels are not delayed,
+because `practicum.learn` scores each answer immediately; only a batch delays learning (combee, rcl).
 
 The model is simulated, and knows only its prompt:
 - The agent looks for the situation of its task in entries, memories, solved tasks and the note, and answers as they do.
@@ -36,12 +36,14 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any
+from unittest.mock import patch
 
 from measure import arguments, print_table
 from simulated_world import FIXED, TOPICS
@@ -65,14 +67,17 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {"combee": {"batch": 10}}
 
 ANSWERS = ("amber", "basalt", "cobalt", "denim", "ebony", "flint", "garnet", "hazel")
 DOMAINS = ("billing", "delivery", "account", "travel", "repair", "warranty")
-MORE_TOPICS = """acorn beacon cradle dragon falcon goblet harness iceberg jigsaw kettle lagoon magnet nectar otter parrot
-quilt""".split()
+MORE_TOPICS = (
+    "acorn", "beacon", "cradle", "dragon", "falcon", "goblet", "harness", "iceberg", "jigsaw", "kettle", "lagoon",
+    "magnet", "nectar", "otter", "parrot", "quilt",
+)  # fmt: skip
 MOST_SITUATIONS = (len(TOPICS) + len(MORE_TOPICS)) // 2
 
 OPENINGS = ("Hello,", "Good morning,", "Please help:", "Hi there,", "To the team:", "Urgent:")
 MIDDLES = (
-    "a question on {a} and {b} for {domain}", "{domain}: it concerns {b}, and also {a}", "my {a} needs {b}, says {domain}",
-    "{domain} wrote to me on {a} with {b}", "the {b} of my {a} is a matter for {domain}", "{a}, then {b}, and no {domain}",
+    "a question on {a} and {b} for {domain}", "{domain}: it concerns {b}, and also {a}",
+    "my {a} needs {b}, says {domain}", "{domain} wrote to me on {a} with {b}",
+    "the {b} of my {a} is a matter for {domain}", "{a}, then {b}, and no {domain}",
 )  # fmt: skip
 CLOSINGS = ("since today.", "once again.", "for a week now.", "and I wait.", "as before.", "thank you.", "since May.")
 
@@ -227,7 +232,7 @@ def cases(text: str) -> list[Case]:
     result = []
     for task, answer, feedback in _CASE.findall(text):
         right = re.search(r"The right answer is: (\w+)", feedback)
-        label = right[1] if right else answer if "is right" in feedback else None
+        label = right[1] if right else answer if feedback.startswith("The answer is right") else None
         if (index := subject(task)) is not None:
             result.append(Case(index, answer, label))
     return result
@@ -235,8 +240,8 @@ def cases(text: str) -> list[Case]:
 
 def section(text: str, heading: str) -> list[str]:
     """Return the items of a list below a heading of a prompt."""
-    _, found_heading, rest = text.partition(f"# {heading}")
-    return re.findall(r"^- (.*)", rest.partition("\n\n")[0], re.MULTILINE) if found_heading else []
+    _, _, rest = text.partition(f"# {heading}")
+    return re.findall(r"^- (.*)", rest.partition("\n\n")[0], re.MULTILINE)
 
 
 # ---- the simulated model
@@ -290,7 +295,8 @@ class Model:
         ids = [id for id, _ in stated if id]
         used = [id for id, one in stated if id and one == answer]
         doubts = [{"id": id, "why": "against another entry"} for id in ids if id not in used]
-        return in_parts(prompt, {"used": used, "doubts": doubts, "missing": "" if stated else "a rule", "answer": answer})
+        missing = "" if stated else "a rule"
+        return in_parts(prompt, {"used": used, "doubts": doubts, "missing": missing, "answer": answer})
 
     def _choose(self, answers: Sequence[str], about: str) -> str:
         """Choose among the answers that a prompt states, in the order of the prompt. Returns "" without answers."""
@@ -360,7 +366,8 @@ class Model:
         if bullets := section(prompt.user, "Your bullets so far"):
             return {"bullets": bullets}
         stated: dict[int, list[str]] = defaultdict(list)
-        memories = (claim(text) for name in ("worked", "failed") for text in section(prompt.user, f"Approaches that {name}"))
+        headings = ("Approaches that worked", "Approaches that failed")
+        memories = (claim(text) for heading in headings for text in section(prompt.user, heading))
         outcomes = ((one.index, one.label) for one in cases(prompt.user) if one.label is not None)
         for index, answer in (*filter(None, memories), *outcomes):
             stated[index].append(answer)
@@ -374,7 +381,7 @@ class Model:
 
 
 OWN: Mapping[str, Mapping[str, Any]] = {
-    "Ability": {"alone": True}, "Verdict": {"right": True},
+    "Ability": {"alone": True}, "Verdict": {"right": True}, "Quality": {"points": 10},
     "State": {"ledger": [], "assessment": [], "hypotheses": [], "phase": "convergent"},
     "Contrast": {"holds": [], "separates": [], "spurious": [], "best": 1},
 }  # fmt: skip
@@ -407,9 +414,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Entries that are not hidden, and shares of these entries: never shown to the agent; never voted helpful (None: no
-    entry of the method gets votes); in contradiction with another entry; with an outdated answer; with any wrong
-    answer."""
+    """Entries that are not hidden, and shares of these entries: never shown to the agent; in contradiction with another
+    entry; with an outdated answer; with any wrong answer. `never_helped`: share never voted helpful, of the entries in
+    sections with votes; None: no entry has a vote."""
 
     entries: int
     never_shown: float
@@ -475,12 +482,13 @@ class Recorder(Watch):
             if situations[index].old == answer != self.world.answer(index, done)
         ]  # fmt: skip
         shown = [e for e in entries if e.id in self.model.shown | self.retrieved or e.text in self.model.turns]
-        voted = any(e.helpful or e.harmful for e in entries)
+        sections = {e.section for e in entries if e.helpful or e.harmful}
+        voted = [e for e in entries if e.section in sections]
         n = max(len(entries), 1)
         return Shares(
             len(entries),
             1 - len(shown) / n if entries else 0.0,
-            sum(e.helpful == 0 for e in entries) / n if voted else None,
+            sum(e.helpful == 0 for e in voted) / len(voted) if voted else None,
             sum(len(answers[index]) > 1 for index, _ in stated.values()) / n,
             len(outdated) / n,
             len(wrong) / n,
@@ -500,17 +508,25 @@ def entry_claim(entry: Entry) -> tuple[int, str] | None:
     return claim(entry.text)
 
 
-def measure(method: str, plan: Plan, seed: int) -> dict[str, Any]:
-    """Run a method on the stream of a seed, and return its figures as JSON values."""
+def labels_may_be_missing() -> AbstractContextManager[object]:
+    """Accept tasks without a label while the block runs. `learn` refuses such tasks before the first step if the scorer
+    needs labels, although its steps give their answers no score."""
+    return patch("practicum.session.setup.require_targets", lambda *arguments: None)
+
+
+def measure(method: str, plan: Plan, seed: int, keep: Path | None = None) -> dict[str, Any]:
+    """Run a method on the stream of a seed, and return its figures as JSON values. The run is stored in the folder
+    `keep`; None: it is removed."""
     world, model = make_world(plan, seed), Model(plan, seed)
     client, end = ScriptedClient(model), plan.tasks
     points = {world.change: "before", min(world.change + plan.window, end - 1): "after", end: "end"}
     recorder = Recorder(world, model, client, points)
-    settings = methods.for_one_task(method, SETTINGS.get(method, {})) | SETTINGS.get(method, {})
-    with tempfile.TemporaryDirectory(prefix="practicum-rot-") as folder:
+    settings = {**methods.for_one_task(method, {}), **SETTINGS.get(method, {})}
+    with tempfile.TemporaryDirectory(prefix="practicum-rot-") as folder, labels_may_be_missing():
         run = practicum.learn(
-            world.tasks, method=method, settings=settings, out=Path(folder) / "run", profile="full", choices=ANSWERS,
-            seed=seed, parts=practicum.Parts(clients={"agent": client}), watch=recorder,
+            world.tasks, method=method, settings=settings, out=(keep or Path(folder)) / f"{method}-{seed}",
+            profile="full", choices=ANSWERS, seed=seed, parts=practicum.Parts(clients={"agent": client}),
+            watch=recorder,
         )  # fmt: skip
         result = asyncio.run(run)
     rows = recorder.rows
@@ -535,9 +551,8 @@ def measure(method: str, plan: Plan, seed: int) -> dict[str, Any]:
 def _hits(rows: Sequence[Row]) -> dict[str, list[int]]:
     """Return the number of right answers and the number of tasks: of all tasks, and of tasks whose situation changes
     and does not change."""
-    parts = {
-        "all": rows, "changed": [row for row in rows if row.changes], "unchanged": [row for row in rows if not row.changes]
-    }  # fmt: skip
+    changed, unchanged = [row for row in rows if row.changes], [row for row in rows if not row.changes]
+    parts = {"all": rows, "changed": changed, "unchanged": unchanged}
     return {name: [sum(row.right for row in part), len(part)] for name, part in parts.items()}
 
 
@@ -606,7 +621,9 @@ def _percent(values: Sequence[float | None] | None) -> str:
     return f"{share:.0f} [{interval[0]:.0f}, {interval[1]:.0f}]" if interval else f"{share:.0f}"
 
 
-def picture(results: Sequence[Mapping[str, Any]], summaries: Mapping[str, Mapping[str, Any]], plan: Plan, path: Path) -> None:
+def picture(
+    results: Sequence[Mapping[str, Any]], summaries: Mapping[str, Mapping[str, Any]], plan: Plan, path: Path
+) -> None:
     """Draw the accuracy, the size of the agent's prompt and the learner's tokens over the stream."""
     figure = new_figure(9.0, 10.0)
     axes = figure.subplots(3, 1, sharex=True)
@@ -643,13 +660,14 @@ def main() -> None:
         if name != "conflict":
             parser.add_argument(f"--{name}", type=type(value), default=value)
     parser.add_argument("--out", type=Path, metavar="PNG")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="store the runs in this folder")
     options = parser.parse_args()
     if not 1 <= options.situations <= MOST_SITUATIONS or 2 * options.window > options.tasks:
         parser.error(f"pass up to {MOST_SITUATIONS} situations, and a window of at most half of the tasks")
     if options.out is not None:
         check_png(options.out, "--out")
     plan = Plan(**{name: getattr(options, name) for name in asdict(Plan())})
-    results = [measure(method, plan, seed) for method in options.methods for seed in range(options.seeds)]
+    results = [measure(method, plan, seed, options.keep) for method in options.methods for seed in range(options.seeds)]
     summaries = {m: summary([result for result in results if result["method"] == m]) for m in options.methods}
     print_report(summaries, plan)
     if options.out is not None:
