@@ -142,7 +142,7 @@ def topics() -> tuple[tuple[str, str], ...]:
 def clause(index: int) -> str:
     """Return the condition of a rule about a situation."""
     a, b = topics()[index]
-    return f"a {DOMAINS[index % len(DOMAINS)]} message is about {a} and {b}"
+    return f"a message to {DOMAINS[index % len(DOMAINS)]} is about {a} and {b}"
 
 
 def rule(index: int, answer: str) -> str:
