@@ -12,6 +12,7 @@ from typing import ClassVar
 from practicum.core.clashes import needs
 from practicum.engine.loop import Method
 from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.curate import without_outdated
 from practicum.methods.blocks.dedupe import deduplicated
 from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.memory import MEMORIES, append_memories, extract_memories, usage_votes
