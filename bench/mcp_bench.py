@@ -181,7 +181,7 @@ async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Seque
     return rows
 
 
-NEAREST = -1
+NEAREST = 0
 """Place of the nearest correction in the text of `recall`."""
 
 

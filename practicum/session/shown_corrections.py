@@ -1,10 +1,10 @@
 """Selection of the corrections and notes that are shown with a request (see `session.corrections` for their
 definition).
 
-Learning takes minutes and is tested; a correction takes effect at once. The corrections nearest to a request are shown
-last in the prompt. If a correction belongs to a request that is only similar to the present request, the correction is
-marked as a correction of another request. A new correction replaces an older correction of the same request, and an
-older correction that caused the wrong answer.
+Learning takes minutes and is tested; a correction takes effect at once. Corrections of the present request are shown
+last in the prompt. If corrections belong to requests that are only similar to the present request, a heading says so,
+and the most similar one is first (as earlier turns of a conversation, it is last). A new correction replaces an older
+correction of the same request, and an older correction that caused the wrong answer.
 
 `session.correcting.Corrector` puts a correction in effect, and `serve.space.ServedSpace.show` adds corrections to a
 request.
@@ -63,10 +63,9 @@ HEADING = """\
 # Corrections of answers to this request
 It was asked before. The correction decides."""
 
-SIMILAR_HEADING = """\
-# Corrections of answers to other requests
-These requests are only similar. A correction applies where the present request asks about the same thing. Otherwise
-answer as if it were not here."""
+SIMILAR_HEADING = "# Right answers to similar requests, the most similar first"
+"""Heading of corrections of similar requests. Small models follow the answers below it; a heading with a reservation
+("answer as if it were not here") loses a fifth of the right answers (docs/results.md)."""
 
 SIMILAR_TURN = "Another request, which is only similar to the next one:"
 """Text before the question of a similar request that a small model is shown as an earlier turn."""
@@ -97,7 +96,7 @@ def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
     elif turns and near:
         pages, turns = [*pages, exchanges(turns)], ()
     notes = [each.correction.text for each in near if each.correction.note]
-    similar = [each.correction.text for each in near if not each.same and not each.correction.note]
+    similar = [each.correction.text for each in reversed(near) if not each.same and not each.correction.note]
     same = [each.correction.text for each in near if each.same]
     for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
         if texts:

@@ -76,7 +76,7 @@ def test_figures_are_exact(case: str) -> None:
         name: count if name == "entries" else pytest.approx(n / count) for name, n in entries.items()
     }
     assert result["calls"] * SMALL.tasks == pytest.approx(calls)
-    assert result["counts"] == {}
+    assert result["counts"].keys() <= {"pruned_entries"}
 
 
 def test_a_summary_joins_seeds() -> None:

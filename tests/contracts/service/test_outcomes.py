@@ -172,6 +172,16 @@ def test_at_most_four_corrections_are_shown_and_the_nearest_is_last(space: Clien
     assert max(places, key=lambda number: places[number]) == 3
 
 
+def test_right_answers_to_similar_requests_are_shown_the_most_similar_first(space: Client) -> None:
+    for subject, team in (("parking permits", "far"), ("stolen bank cards", "near"), ("library cards", "middle")):
+        space.correct(f"Which team handles {subject}?", f"team {team}")
+    shown = space.shown("Which team handles a bank card that was stolen?")
+    places = [shown.find(f"team {team}") for team in ("near", "middle", "far") if f"team {team}" in shown]
+    assert places[0] > 0
+    assert places == sorted(places)
+    assert len(places) >= 2
+
+
 @pytest.mark.parametrize(("asker", "reporter", "trust"), [("anna", "", "labelled"), ("", "anna", "user")])
 def test_the_words_of_a_user_are_shown_after_review_only(asker: str, reporter: str, trust: str, space: Client) -> None:
     asking, reporting = (space.as_user(name) if name else space for name in (asker, reporter))
