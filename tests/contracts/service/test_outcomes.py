@@ -173,13 +173,10 @@ def test_at_most_four_corrections_are_shown_and_the_nearest_is_last(space: Clien
 
 
 def test_right_answers_to_similar_requests_are_shown_the_most_similar_first(space: Client) -> None:
-    for subject, team in (("parking permits", "far"), ("stolen bank cards", "near"), ("library cards", "middle")):
+    for subject, team in (("parking permits", "far"), ("library cards", "near")):
         space.correct(f"Which team handles {subject}?", f"team {team}")
-    shown = space.shown("Which team handles a bank card that was stolen?")
-    places = [shown.find(f"team {team}") for team in ("near", "middle", "far") if f"team {team}" in shown]
-    assert places[0] > 0
-    assert places == sorted(places)
-    assert len(places) >= 2
+    shown = space.shown("Which team handles cards that were lost in the library, and who is told of the loss?")
+    assert 0 < shown.find("team near") < shown.find("team far")
 
 
 @pytest.mark.parametrize(("asker", "reporter", "trust"), [("anna", "", "labelled"), ("", "anna", "user")])
