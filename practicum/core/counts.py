@@ -156,6 +156,11 @@ class Count(StrEnum):
     ACTIONABLE_GAPS = "actionable_gaps", "failure[|s] attributed to a gap in the playbook"
     EXECUTION_VARIANCE = "execution_variance", "failure[|s] attributed to chance in the execution"
     INTRACTABLE_FAILURES = "intractable_failures", "failure[|s] that no entry could have prevented"
+    RESTATING_LESSONS = "restating_lessons", "lesson[|s] dropped, because the instructions say the same"
+    RULES_WITHOUT_ANSWER = (
+        "rules_without_answer",
+        "rule[|s] dropped, because [it names|they name] none or all of the choices",
+    )
     PRUNED_ENTRIES = "pruned_entries", "entr[y|ies] retired for harmful votes or for the token budget"
     DUPLICATE_ENTRIES = "duplicate_entries", "duplicate entr[y|ies] merged"
     SIMILAR_KEPT_APART = (

@@ -42,6 +42,7 @@ from practicum.methods.blocks.reflect import (
     tagged,
     verdicts,
 )
+from practicum.methods.blocks.telling import telling
 from practicum.methods.worked_examples import written
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
@@ -168,6 +169,7 @@ class Heads:
             # A failure that no rule caused must not count against a rule.
             votes = dict.fromkeys(votes, "neutral")
         lesson = reflected_lesson(diagnosis, attempt, votes, run, run.place, keep=gap or not self.gated)
+        lesson = await telling(lesson, attempt, run)
         return lesson if gap or not self.gated else replace(lesson, data={**lesson.data, "gated": True})
 
     async def _ask(
@@ -232,6 +234,7 @@ def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
                 continue
             votes = verdicts(answers[n].tags, attempt, context, run)
             lesson = reflected_lesson(answers[n], attempt, votes, run, f"{run.place}/{attempt.place}")
+            lesson = await telling(lesson, attempt, run)
             # The reflector saw all attempts, so the lesson has the sources of all attempts, although the lesson is
             # about one attempt.
             sources = ordered_union((attempt.sources, sources_of(asked)))

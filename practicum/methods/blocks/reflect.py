@@ -23,6 +23,7 @@ from practicum.core.views import behind, entry_line, truncate
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.methods.blocks.show import described, playbook_pages, section_of
+from practicum.methods.blocks.telling import telling
 from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
@@ -275,7 +276,7 @@ def by_model(instructions: Instructions, rules_shown: bool = True) -> Reflector:
         if reflection is None:
             return None
         votes = verdicts(reflection.tags, attempt, context, run) if rules_shown else judged_by_outcome(failed)
-        return reflected_lesson(reflection, attempt, votes, run, run.place)
+        return await telling(reflected_lesson(reflection, attempt, votes, run, run.place), attempt, run)
 
     return reflect
 
