@@ -164,7 +164,7 @@ RIGHT = re.compile(r"Right answer: *(?:\n *)?(.+)")
 
 
 async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """Return for each task: whether the answer is right, and what the memory showed."""
+    """Return a row for each task: whether the answer is right, and measures of the text that the memory showed."""
     rows = []
     async with session(model, store, world) as at:
         for task in tasks:

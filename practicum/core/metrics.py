@@ -194,8 +194,8 @@ _ALL = [
          "percentage points gained over the baseline"),
         ("learning_s_per_point", "seconds", "time to learn per point", "durations of the calls to learn, divided by "
          "the percentage points gained over the baseline"),
-        ("task_tokens_per_point", "tokens", "tokens per test task and point", "tokens of a test task beyond those of "
-         "the baseline, divided by the percentage points gained over the baseline"),
+        ("task_tokens_per_point", "tokens", "tokens per test task and point", "tokens of a test task minus the tokens "
+         "of a test task of the baseline, divided by the percentage points gained over the baseline"),
         kind="comparison",
     ),
     *_service(

@@ -26,10 +26,10 @@ class Settings(MethodSettings, RetrievalSettings):
     NEEDS_LABELS: ClassVar[bool] = True
 
     window: int | None = Field(default=None, ge=1)
-    """The maximum number of tokens of the examples; none: as many as the agent's model can read."""
+    """The maximum number of tokens of the examples; none: the limit is the window of the agent's model."""
     first: Literal["newest", "nearest"] = "newest"
-    """Which examples are shown if not all fit. newest: the last ones, the same for every task; nearest: those most
-    similar to the task, the most similar last (each task then has a prompt of its own, without a shared prefix)."""
+    """The examples to show if not all fit. newest: the last examples, the same for every task; nearest: the examples
+    most similar to the task, the most similar last (the prompts of tasks then have no common prefix)."""
 
 
 def method(s: Settings) -> Method:

@@ -54,7 +54,7 @@ class MemorySettings(Batched, RetrievalSettings):
     """The text by which a memory is retrieved. memory: the text of the memory; task: the task that the memory was
     learned from."""
     consolidate: bool = False
-    """Merge a new memory into an older memory with the same meaning; false: memories are never merged or removed."""
+    """Merge a new memory into an older memory with the same meaning; false: memories are never merged or retired."""
     threshold: SameFrom = "auto"
     """The smallest cosine similarity at which two entries count as the same; auto: measured for the embedder."""
 

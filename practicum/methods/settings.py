@@ -221,8 +221,8 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     budget: int = Field(default=80_000, ge=1)
     """The maximum number of tokens of the playbook (ACE, table 21: budgets from 10,000 to 100,000 behave alike)."""
     harmful: int = Field(default=3, ge=0)
-    """An entry whose harmful votes exceed its helpful votes by this number or more is deleted at once; 0: harmful
-    entries are deleted only when the playbook exceeds its budget."""
+    """An entry whose harmful votes exceed its helpful votes by this number or more is retired at once; 0: harmful
+    entries are retired only when the playbook exceeds its budget."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {"rounds": 0}
 

@@ -131,8 +131,8 @@ class Settings(MemorySettings):
     budget: int = Field(default=80_000, ge=1)
     """The maximum number of tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
-    """A rule whose harmful votes exceed its helpful votes by this number or more is deleted at once; 0: harmful rules
-    are deleted only when the playbook exceeds its budget."""
+    """A rule whose harmful votes exceed its helpful votes by this number or more is retired at once; 0: harmful rules
+    are retired only when the playbook exceeds its budget."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         "rules": "reflected", "memory": False, "scaling": "none", "batch": 4, "proposal": 0.0, "delta_min": 0

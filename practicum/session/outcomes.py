@@ -88,7 +88,7 @@ class Report(Form):
         None, description="From 0 (wrong) to 1 (right), or true or false."
     )
     target: _Text | None = Field(None, description="The right answer or action, as it should have been.")
-    comment: _Text | None = Field(None, description="What was wrong about the answer.")
+    comment: _Text | None = Field(None, description="The error in the answer.")
     label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = Field(
         None, description="A label such as thumbs_up or thumbs_down."
     )

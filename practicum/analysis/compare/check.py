@@ -53,10 +53,10 @@ class Check:
         }  # fmt: skip
 
     def applied(self, advice: Advice, tasks: Sequence[Task], test: Sequence[Task], values: Mapping[str, Any]) -> Advice:
-        """Return the advice with the method that pays, and the reason. The other arguments are those of `advise`."""
+        """Return the advice with the method that pays, and the reason. The other arguments are as for `advise`."""
         scored = ", ".join(f"{name} {percent(score)}" for name, score in self.scores.items())
-        found = "nothing here pays" if self.method == "none" else "checked"
-        reason = f"{found}: scores on {self.held_out} held-out tasks, one run each: {scored}"
+        verdict = "nothing here pays" if self.method == "none" else "checked"
+        reason = f"{verdict}: scores on {self.held_out} held-out tasks, one run each: {scored}"
         if self.method == advice.row.method:
             return replace(advice, row=replace(advice.row, reason=f"{advice.row.reason}; {reason}"))
         row = replace(advice.row, method=self.method, settings=self.settings, reason=reason, measured="")

@@ -151,8 +151,8 @@ def _price_points(table: ComparisonTable, rows: Mapping[str, dict[str, Any]]) ->
     base = rows[table.baseline]
     for variant in table.variants:
         row = rows[variant.name]
-        known = row["score"] is not None and base["score"] is not None
-        gain = 100 * (row["score"] - base["score"]) if known else 0.0
+        scored = row["score"] is not None and base["score"] is not None
+        gain = 100 * (row["score"] - base["score"]) if scored else 0.0
         shown, plain = row["tokens_per_test_task"], base["tokens_per_test_task"]
         costs = {
             "learning_tokens_per_point": row["learning_tokens"],

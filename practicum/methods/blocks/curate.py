@@ -191,8 +191,8 @@ def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
 
 
 def without_outdated(update: UpdateSeam, *excluded: str) -> UpdateSeam:
-    """Build an update seam that runs `update`, and then retires the entries that are outdated: their last uses all did
-    harm, so many in a row that chance is no explanation. Entries of the sections in `excluded` stay."""
+    """Build an update seam that runs `update`, and then retires the entries that are outdated: an outdated entry has
+    too many harmful votes in a row for chance (see `CHANCE`). Entries of the sections in `excluded` stay."""
     retiring = _retired(update, _outdated, *excluded)
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

@@ -413,11 +413,11 @@ def judged_examples(attempt: Attempt, context: Context) -> dict[str, Rating]:
     success = attempt.feedback.success
     if attempt.of or success is None or attempt.trace.steps:
         return {}
-    given = normalise(attempt.trace.answer)
+    answer = normalise(attempt.trace.answer)
     rating: Rating = "helpful" if success else "harmful"
     shown = (context.get(id) for id, _ in attempt.retrieved)
     followed = (e for e in shown if e is not None and "answer" in e.data and "steps" not in e.data)
-    return {e.id: rating for e in followed if normalise(str(e.data["answer"])) == given}
+    return {e.id: rating for e in followed if normalise(str(e.data["answer"])) == answer}
 
 
 def is_experience(lesson: Lesson) -> bool:

@@ -227,8 +227,8 @@ def similar_turns(k: int, section: str) -> ShowSeam:
 
 
 def fitting_turns(section: str, tokens: int | None, nearest: bool) -> ShowSeam:
-    """Build a show seam for as many entries of a section as fit `tokens` tokens, as earlier turns. None: as many as fit
-    the prompt of the agent's model.
+    """Build a show seam for the entries of a section that fit `tokens` tokens, as earlier turns. None: the entries that
+    fit the prompt of the agent's model.
 
     The newest entries are shown, the newest last, so that the view is the same for every task. With `nearest`, the
     entries most similar to the task are shown, the most similar last.

@@ -1,9 +1,9 @@
 """Lessons that say nothing are dropped: rules that repeat the instructions, and rules for a choice that name no answer.
 
 A small model often writes "If a task is of this kind, answer it as it should be answered." Such a rule is true, harms
-nothing and is never pruned, and takes the place of a rule that helps. A rule tells some tasks from others only if its
-condition is closer to some tasks than to the question that all tasks have in common, which is in the instructions. No
-list of words is used, so this works in all languages that the embedder knows.
+nothing and is never pruned, and takes the place of a rule that helps. A useful rule distinguishes tasks: it is closer to
+its own task than to the question that all tasks have in common, which is in the instructions. No list of words is used,
+so this works in all languages that the embedder supports.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ async def _says_nothing(text: str, attempt: Attempt, run: Run) -> bool:
     if not run.instructions.strip():
         return False
     sentences = [run.instructions, *filter(str.strip, _SENTENCE.split(run.instructions))]
-    rule, task, *said = await run.embed([text, attempt.task.input, *sentences])
-    nearest = max(float(rule @ sentence) for sentence in said)
+    rule, task, *instructions = await run.embed([text, attempt.task.input, *sentences])
+    nearest = max(float(rule @ sentence) for sentence in instructions)
     restates = nearest >= (RESTATES if run.profile == "small" else run.same_from) and nearest > float(rule @ task)
     run.count(Count.RESTATING_LESSONS, int(restates))
     return restates

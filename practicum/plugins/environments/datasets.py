@@ -254,7 +254,7 @@ class Nursery(Format):
 
     TITLES: ClassVar = {
         "parents": "parents' occupation", "has_nurs": "child's nursery", "form": "form of the family",
-        "children": "number of children", "housing": "housing", "finance": "financial standing",
+        "children": "number of children", "housing": "housing", "finance": "finances",
         "social": "social conditions", "health": "health conditions",
     }  # fmt: skip
 

@@ -1,5 +1,5 @@
 """Scorer `squad`: exact match of short answers in the normal form of SQuAD and HotpotQA: without case, punctuation and
-English articles. The measure `f1` is the F1 of the words, of which repeated words count repeatedly."""
+English articles. The measure `f1` is the F1 of the words. Repeated words count repeatedly."""
 
 from __future__ import annotations
 
