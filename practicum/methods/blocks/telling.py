@@ -1,8 +1,8 @@
 """Lessons that say nothing are dropped: rules that repeat the instructions, and rules for a choice that name no answer.
 
 A small model often writes "If a task is of this kind, answer it as it should be answered." Such a rule is true, harms
-nothing and is never pruned, and takes the place of a rule that helps. A useful rule distinguishes tasks: it is closer to
-its own task than to the question that all tasks have in common, which is in the instructions. No list of words is used,
+nothing and is never pruned, and takes the place of a rule that helps. A useful rule distinguishes tasks: it is closer
+to its task than to the question that all tasks have in common, which is in the instructions. No list of words is used,
 so this works in all languages that the embedder supports.
 """
 
