@@ -221,7 +221,7 @@ def _retired(update: UpdateSeam, reason: Callable[[Entry, int], str], *excluded:
         voted = [
             e
             for e in trial.outcome.context
-            if (e.helpful or e.harmful) and not e.hidden and e.section not in (*excluded, TOOLS)
+            if (e.helpful or e.harmful) and not e.retired and e.section not in (*excluded, TOOLS)
         ]
         helpful, harmful = sum(e.helpful for e in voted), sum(e.harmful for e in voted)
         # Without votes, half of the uses are expected to do harm.
