@@ -57,9 +57,10 @@ class Check:
         scored = ", ".join(f"{name} {percent(score)}" for name, score in self.scores.items())
         verdict = "nothing here pays" if self.method == "none" else "checked"
         reason = f"{verdict}: scores on {self.held_out} held-out tasks, one run each: {scored}"
+        measured = str(self.comparison.folder / "report.html")
         if self.method == advice.row.method:
-            return replace(advice, row=replace(advice.row, reason=f"{advice.row.reason}; {reason}"))
-        row = replace(advice.row, method=self.method, settings=self.settings, reason=reason, measured="")
+            return replace(advice, row=replace(advice.row, reason=f"{advice.row.reason}; {reason}", measured=measured))
+        row = replace(advice.row, method=self.method, settings=self.settings, reason=reason, measured=measured)
         return advise_instead(advice, row, tasks, test, values)
 
 
