@@ -4,7 +4,7 @@ generated from the table."""
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, FiniteFloat
@@ -106,6 +106,9 @@ class Note(Form):
     about: Annotated[str, Field(max_length=2_000)] = Field(
         "", description="When the note matters, in words that a request would have. Empty: always."
     )
+    until: date | None = Field(
+        None, description="The last day on which the note is true, as 2026-12-31, if the note says that it ends."
+    )
 
 
 @operation(
@@ -116,7 +119,7 @@ async def remember(call: OperationCall, form: Note) -> answers.Noted:
     """Keep a note for later requests. Requests about its subject are shown the note. A repeated note replaces the
     earlier note."""
     return await reporting.note(
-        call.service, call.space, form.text, form.about, call.user, screened=call.screened
+        call.service, call.space, form.text, form.about, call.user, form.until, screened=call.screened
     )  # fmt: skip
 
 

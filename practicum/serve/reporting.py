@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 from typing import TypeVar
 
 from practicum.core.trust import Trust
@@ -48,15 +49,16 @@ async def report(
 
 
 async def note(
-    service: Service, name: str, text: str, about: str, user: str | None, *, screened: bool = False
+    service: Service, name: str, text: str, about: str, user: str | None, until: date | None = None, *,
+    screened: bool = False,
 ) -> answers.Noted:  # fmt: skip
-    """Store a note. Requests about the subject `about` are shown the note; if `about` is empty, all requests. The note
-    is on disk when this function returns. A note of a `user` waits for review. `screened`: a note that the injection
-    filter flags waits for review too."""
+    """Store a note. Requests about the subject `about` are shown the note; if `about` is empty, all requests; after the
+    day `until`, none. The note is on disk when this function returns. A note of a `user` waits for review. `screened`:
+    a note that the injection filter flags waits for review too."""
     space = await service.spaces.opened(name)
     text, about = space.reader.redacted((text, about))
     async with space.lock:
-        new, effect = await _corrector(service, space).note(text, about, user, screened=screened)
+        new, effect = await _corrector(service, space).note(text, about, user, until, screened=screened)
     service.counts["notes"] += 1
     return answers.Noted(id=new.id, note=effect)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, TypeVar
 
 from practicum.core.edits import Delete
@@ -137,14 +138,14 @@ class Corrector:
         return [one.number for one in self.corrections if same(one)]
 
     async def note(
-        self, text: str, about: str, user: str | None, *, screened: bool = False
+        self, text: str, about: str, user: str | None, until: date | None = None, *, screened: bool = False
     ) -> tuple[Correction, Effect]:  # fmt: skip
         """Write a note. Return the note and its effect.
 
         In a space that requires reviews, the note of a `user` waits for review. If `screened`, a note with flags (see
         `core.screen`) waits for review too, even if the operator writes the note.
         """
-        draft = Correction(0, about, comment=text, trust=trust_of(user), note=True, user=user)
+        draft = Correction(0, about, comment=text, trust=trust_of(user), note=True, user=user, until=until)
         holds = self._holds(draft, screened or user is not None)
 
         async def find_replaced() -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ class Correction:
     A correction has the right answer as `target`, or a comment on the wrong answer as `comment`, or both. `query` is
     the text of the request of an `interaction`, and `question` is the question in the text of the request. A note has
     its text as `comment` and its subject as `query`; a note without a subject always applies. `user` is the end user
-    who wrote the note.
+    who wrote the note. `until` is the last day on which a note is shown; None: a note has no end.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Correction:
     question: str = ""
     interaction: str = ""
     user: str | None = None
+    until: date | None = None
 
     @classmethod
     def of(cls, number: int, source: Entry | Add) -> Correction:
@@ -76,8 +78,9 @@ class Correction:
                  if marker.startswith(start)}  # fmt: skip
         trust, user = trust_of(source.sources), named.get(USER)
         if source.section != SECTION:
-            about = str(source.data.get("about", ""))
-            return cls(number, about, comment=source.text, trust=trust, note=True, user=user)
+            about, until = str(source.data.get("about", "")), source.data.get("until")
+            last_day = None if until is None else date.fromisoformat(str(until))
+            return cls(number, about, comment=source.text, trust=trust, note=True, user=user, until=last_day)
         target, comment = str(source.data.get("answer", "")), str(source.data.get("comment", ""))
         query = str(source.data.get("query", source.text))
         return cls(number, query, target, comment, trust, False, source.text, named.get(TASK, ""))
@@ -94,6 +97,7 @@ class Correction:
         )  # fmt: skip
         if self.note:
             data = {"about": self.query} if self.query else {}
+            data |= {} if self.until is None else {"until": self.until.isoformat()}
             return Add(self.section, self.comment, self.searched if self.query else "", data, sources=sources)
         fields = {"query": self.query, "answer": self.target, "comment": self.comment}
         data = {name: text for name, text in fields.items() if text and (name, text) != ("query", self.asked)}
@@ -109,6 +113,10 @@ class Correction:
         """Whether a model that answers another question may be shown this question. False if the text of the question
         tries to steer a model. Notes are always quotable."""
         return self.note or not steers(self.asked)
+
+    def holds(self, today: date) -> bool:
+        """Whether the correction or note is shown on this day."""
+        return self.until is None or today <= self.until
 
     @property
     def section(self) -> str:

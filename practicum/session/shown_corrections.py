@@ -16,6 +16,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -138,6 +139,8 @@ class Corrections:
         """Numbers of corrections, by `Correction.key`."""
         self._count: Counter[str] = Counter()
         """Counts of corrections and notes, by section."""
+        self._ending: dict[int, Correction] = {}
+        """Notes that have a last day, by number."""
         self._unsettled.clear()
 
     @property
@@ -191,6 +194,7 @@ class Corrections:
             number = int(id[1:])
             if before.get(id) is not None and id not in self._context:
                 old = live.pop(number)
+                self._ending.pop(number, None)
                 self._count[old.section] -= 1
                 self._unsettled.pop(number, None)
                 if self._by_key.get(old.key) == number:
@@ -200,6 +204,8 @@ class Corrections:
         older = max(len(added) - UNSETTLED, 0)
         for correction in added:
             self._count[correction.section] += 1
+            if correction.until is not None:
+                self._ending[correction.number] = correction
         self._put([*added[:older], *map(self._settled, added[older:])])
 
     def _put(self, corrections: Sequence[Correction]) -> None:
@@ -292,10 +298,13 @@ class Corrections:
     async def _nearest(self, section: str, question: str, most: int) -> list[tuple[Correction, float]]:
         if not self._count[section]:
             return []
-        result = await self._retriever.nearest(self._context, question, most, Filter(section=section))
+        today = datetime.now(UTC).date()
+        ended = sum(not one.holds(today) for one in self._ending.values())
+        result = await self._retriever.nearest(self._context, question, most + ended, Filter(section=section))
         # Leave out corrections that were removed while the vectors were computed.
         pairs = ((self._live.get(match.entry.number), match.similarity) for match in result.matches)
-        return [(correction, similarity) for correction, similarity in pairs if correction is not None]
+        holding = [(one, similarity) for one, similarity in pairs if one is not None and one.holds(today)]
+        return holding[:most]
 
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """Return the numbers of the corrections that a new correction of an `answer` replaces.

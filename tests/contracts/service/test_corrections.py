@@ -3,6 +3,7 @@ programs, with a running service and without one."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,15 @@ def test_a_query_is_answered_with_corrections_and_an_evaluation_is_not(space: Cl
         assert NOTE in answered.text
         assert len(answered.corrections) == len(answered.as_json()["corrections"]) == 2
     assert (plain.learned, learned.learned is None) == (None, False)
+
+
+def test_a_note_is_shown_until_its_last_day(space: Client) -> None:
+    today = datetime.now(UTC).date()
+    days = {"ended": today - timedelta(days=1), "last": today + timedelta(days=1), "endless": None}
+    for name, day in days.items():
+        body = {"text": f"The {name} sale of bicycles has 20% off.", "about": "bicycles"}
+        space.post("/v1/notes", **body, **({} if day is None else {"until": day.isoformat()}))
+    shown = space.shown("What do bicycles cost?")
+    assert {name: f"The {name} sale" in shown for name in days} == {"ended": False, "last": True, "endless": True}
+    assert space.get("/v1/corrections", state="live")["total"] == 3
+    space.send("POST", "/v1/notes", {"text": "x", "until": "soon"}).refused("request.malformed")
