@@ -1,6 +1,6 @@
 """Made from the table of operations by tests/serve/test_client_stub.py: do not edit."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal
 
 from practicum.client.link import Link
@@ -23,11 +23,11 @@ class OperationMethods:
         """Report the outcome of an interaction. It is a score, the right answer, or what was wrong. A right answer or a
         comment is a correction, which later requests about the same are shown."""
 
-    async def remember(self, text: str, *, about: str = ..., until: date | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
+    async def remember(self, text: str, *, about: str = ..., until: date | str | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
         """Keep a note for later requests. Requests about its subject are shown the note. A repeated note replaces the
         earlier note."""
 
-    def remember_sync(self, text: str, *, about: str = ..., until: date | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
+    def remember_sync(self, text: str, *, about: str = ..., until: date | str | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
         """Keep a note for later requests. Requests about its subject are shown the note. A repeated note replaces the
         earlier note."""
 

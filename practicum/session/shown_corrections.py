@@ -76,10 +76,12 @@ NOTED = "# Notes from earlier work"
 
 @dataclass(frozen=True)
 class Near:
-    """Correction or note for a request. If `same`, the correction is of the question that the request asks."""
+    """Correction or note for a request. If `same`, the correction is of the question that the request asks. `cosine` is
+    the cosine of the questions of a correction and of the request."""
 
     correction: Correction
     same: bool = False
+    cosine: float = 0.0
 
 
 def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
@@ -97,13 +99,24 @@ def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
     elif turns and near:
         pages, turns = [*pages, exchanges(turns)], ()
     notes = [each.correction.text for each in near if each.correction.note]
-    similar = [each.correction.text for each in reversed(near) if not each.same and not each.correction.note]
+    similar = [each for each in reversed(near) if not each.same and not each.correction.note]
+    similar_heading = f"{_nearest_answer(similar[0])}{SIMILAR_HEADING}" if similar else ""
+    similar_texts = [each.correction.text for each in similar]
     same = [each.correction.text for each in near if each.same]
-    for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
+    for heading, texts in ((NOTED, notes), (similar_heading, similar_texts), (HEADING, same)):
         if texts:
             pages.append("\n".join([heading, *texts]))
     more = sum(map(count_tokens, pages[len(view.pages) :]))
     return replace(view, pages=tuple(pages), turns=turns, tokens=view.tokens + more)
+
+
+def _nearest_answer(near: Near) -> str:
+    """Return the answer to the most similar request as a sentence. Small models follow this sentence more than a list;
+    so it is left out if the request may be about something else, and for an answer of several lines."""
+    answer = visible_to_model(near.correction.target)
+    if near.cosine < SIMILAR["small"] or not answer or "\n" in answer:
+        return ""
+    return f"The right answer to the most similar earlier request was: {answer}\n\n"
 
 
 def _turn(near: Near) -> Turn:
@@ -266,7 +279,7 @@ class Corrections:
         if exact is not None and exact not in candidates:
             candidates = [exact, *candidates][:SHOWN]
         compared = [(each, await self._compare(question, each)) for each in candidates]
-        near = [Near(each, same) for each, (cosine, same) in compared if same or cosine >= self._similar]
+        near = [Near(each, same, cosine) for each, (cosine, same) in compared if same or cosine >= self._similar]
         near.sort(key=lambda each: not each.same)
         threshold = ALIKE[self._retriever.retrieval]
         notes = [

@@ -10,7 +10,7 @@ from needs import needs
 needs("msgspec", "serve")
 
 import os
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from textwrap import fill
 from types import UnionType
@@ -24,7 +24,7 @@ FILE = Path(methods.__file__).with_suffix(".pyi")
 HEAD = '''\
 """Made from the table of operations by tests/serve/test_client_stub.py: do not edit."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal
 
 from practicum.client.link import Link
@@ -46,7 +46,8 @@ def type_of(annotation: Any) -> str:
         return " | ".join(map(type_of, parts))
     if kind is not None:
         return f"{kind.__name__}[{', '.join(map(type_of, parts))}]"
-    return {type(None): "None", datetime: "datetime | str"}.get(annotation, str(annotation.__name__))
+    texts = {type(None): "None", datetime: "datetime | str", date: "date | str"}
+    return texts.get(annotation, str(annotation.__name__))
 
 
 def written() -> str:

@@ -177,6 +177,10 @@ def test_right_answers_to_similar_requests_are_shown_the_most_similar_first(spac
         space.correct(f"Which team handles {subject}?", f"team {team}")
     shown = space.shown("Which team handles cards that were lost in the library, and who is told of the loss?")
     assert 0 < shown.find("team near") < shown.find("team far")
+    # Only a request that is very similar begins with the answer to the most similar one.
+    sentence = "most similar earlier request was: team near"
+    assert sentence not in shown
+    assert sentence in space.shown("Which team handles library cards of a child that moved away?")
 
 
 @pytest.mark.parametrize(("asker", "reporter", "trust"), [("anna", "", "labelled"), ("", "anna", "user")])
