@@ -77,11 +77,13 @@ NOTED = "# Notes from earlier work"
 @dataclass(frozen=True)
 class Near:
     """Correction or note for a request. If `same`, the correction is of the question that the request asks. `cosine` is
-    the cosine of the questions of a correction and of the request."""
+    the cosine of the questions of a correction and of the request. The right answer `recurs` if several corrections
+    have it."""
 
     correction: Correction
     same: bool = False
     cosine: float = 0.0
+    recurs: bool = False
 
 
 def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
@@ -111,10 +113,11 @@ def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
 
 
 def _nearest_answer(near: Near) -> str:
-    """Return the answer to the most similar request as a sentence. Small models follow this sentence more than a list;
-    so it is left out if the request may be about something else, and for an answer of several lines."""
+    """Return the answer to the most similar request as a sentence. Small models follow this sentence more than a list.
+    So it is left out if the request may be about something else, if no other request had the answer, and for an answer
+    of several lines."""
     answer = visible_to_model(near.correction.target)
-    if near.cosine < SIMILAR["small"] or not answer or "\n" in answer:
+    if near.cosine < SIMILAR["small"] or not near.recurs or not answer or "\n" in answer:
         return ""
     return f"The right answer to the most similar earlier request was: {answer}\n\n"
 
@@ -152,6 +155,8 @@ class Corrections:
         """Numbers of corrections, by `Correction.key`."""
         self._count: Counter[str] = Counter()
         """Counts of corrections and notes, by section."""
+        self._targets: Counter[str] = Counter()
+        """Counts of corrections, by right answer."""
         self._ending: dict[int, Correction] = {}
         """Notes that have a last day, by number."""
         self._unsettled.clear()
@@ -208,6 +213,7 @@ class Corrections:
             if before.get(id) is not None and id not in self._context:
                 old = live.pop(number)
                 self._ending.pop(number, None)
+                self._targets[normalise(old.target)] -= 1
                 self._count[old.section] -= 1
                 self._unsettled.pop(number, None)
                 if self._by_key.get(old.key) == number:
@@ -217,6 +223,7 @@ class Corrections:
         older = max(len(added) - UNSETTLED, 0)
         for correction in added:
             self._count[correction.section] += 1
+            self._targets[normalise(correction.target)] += 1
             if correction.until is not None:
                 self._ending[correction.number] = correction
         self._put([*added[:older], *map(self._settled, added[older:])])
@@ -279,7 +286,11 @@ class Corrections:
         if exact is not None and exact not in candidates:
             candidates = [exact, *candidates][:SHOWN]
         compared = [(each, await self._compare(question, each)) for each in candidates]
-        near = [Near(each, same, cosine) for each, (cosine, same) in compared if same or cosine >= self._similar]
+        near = [
+            Near(each, same, cosine, self._targets[normalise(each.target)] > 1)
+            for each, (cosine, same) in compared
+            if same or cosine >= self._similar
+        ]
         near.sort(key=lambda each: not each.same)
         threshold = ALIKE[self._retriever.retrieval]
         notes = [
