@@ -163,6 +163,7 @@ class Count(StrEnum):
     )
     PRUNED_ENTRIES = "pruned_entries", "entr[y|ies] retired for harmful votes or for the token budget"
     DUPLICATE_ENTRIES = "duplicate_entries", "duplicate entr[y|ies] merged"
+    CONTRADICTED_ENTRIES = "contradicted_entries", "entr[y|ies] contradicted by a newer entry with another answer"
     SIMILAR_KEPT_APART = (
         "similar_kept_apart",
         "similar entr[y|ies] kept apart, because a number, a name or an answer differs",

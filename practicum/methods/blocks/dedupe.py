@@ -11,12 +11,12 @@ import numpy as np
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Delta, Entry, Merge
+from practicum.core.edits import Delta, Entry, Merge, Vote
 from practicum.core.types import Lesson
 from practicum.core.views import render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
-from practicum.engine.specifics import differ_in_particulars
+from practicum.engine.specifics import answers_named, differ_in_particulars
 from practicum.methods.blocks.curate import Draft, draft
 from practicum.retrieval.scripts import undistinguished, words_digest
 
@@ -28,6 +28,9 @@ embedder (`Run.same_from`)."""
 
 Differ = Callable[[int, int], bool]
 """Predicate on the indices of two rows with similar texts: whether the meanings of the two texts differ."""
+
+MOST_QUOTED = 200
+"""Maximum number of characters of an entry in the reason of a vote."""
 
 LOOKS = 64
 """Maximum number of similar rows whose texts are compared with the text of a row. If all of them differ from the row in
@@ -60,11 +63,12 @@ def deduplicated(
             fresh = list(now) if render_full(now).tokens > budget else []
         else:
             fresh = [e for e in now if e.changed == now.version and now.version > context.version]
-        merges: list[Merge] = []
+        edits: list[Merge | Vote] = []
         for section in dict.fromkeys(e.section for e in fresh):
-            merges += await _merges(trial, section, {e.id for e in fresh}, as_number(threshold, run), run)
-        run.count(Count.DUPLICATE_ENTRIES, len(merges))
-        return trial.delta + Delta(tuple(merges))
+            edits += await _compared(trial, section, {e.id for e in fresh}, as_number(threshold, run), run)
+        run.count(Count.DUPLICATE_ENTRIES, sum(isinstance(edit, Merge) for edit in edits))
+        run.count(Count.CONTRADICTED_ENTRIES, sum(isinstance(edit, Vote) for edit in edits))
+        return trial.delta + Delta(tuple(edits))
 
     return wrapped
 
@@ -73,13 +77,17 @@ def as_number(threshold: Threshold, run: Run) -> float:
     return run.same_from if threshold == "auto" else threshold
 
 
-async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float, run: Run) -> list[Merge]:
+async def _compared(
+    trial: Draft, section: str, fresh: set[str], threshold: float, run: Run
+) -> list[Merge | Vote]:  # fmt: skip
     """Return the merges of entries of one section. `fresh` holds the ids of the entries to compare with older entries.
-    Similar entries whose meanings differ are kept apart, and counted."""
+    Similar entries whose meanings differ are kept apart, and counted. If a similar older entry names another answer of
+    the choices, the newer entry contradicts it: the older entry gets a harmful vote, and evidence decides."""
     entries = sorted(trial.outcome.context.in_section(section), key=lambda e: e.id in fresh)
     old = sum(e.id not in fresh for e in entries)
     vectors = await run.embed([e.embedded_text for e in entries])
     distinct: set[int] = set()
+    contradicted: dict[int, int] = {}
 
     def differ(row: int, like: int) -> bool:
         one, other = entries[like], entries[row]
@@ -88,9 +96,12 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
         )
         if apart:
             distinct.add(row)
+            answers = [answers_named(entry.text, run.choices) for entry in (one, other)]
+            if all(answers) and answers[0].isdisjoint(answers[1]):
+                contradicted.setdefault(like, row)
         return apart
 
-    merges: list[Merge] = []
+    edits: list[Merge | Vote] = []
     keepers: dict[str, Entry] = {}
     likes = same_rows([e.text for e in entries], vectors, old, threshold, run, differ)
     for row, like in enumerate(likes, old):
@@ -101,12 +112,18 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
         keeper = keepers.get(older.id, older)
         same = words_digest(entry.text) == words_digest(older.text)
         why = "the same words" if same else f"similarity {vectors[row] @ vectors[like]:.2f}, which is ≥ {threshold:g}"
-        merges.append(Merge((trial.name(keeper), trial.name(entry)), reason=why))
+        edits.append(Merge((trial.name(keeper), trial.name(entry)), reason=why))
         # A rewritten entry may be older than the keeper. Then the rewritten entry becomes the keeper.
         if entry.number < keeper.number:
             keepers[older.id] = entry
     run.count(Count.SIMILAR_KEPT_APART, len(distinct))
-    return merges
+    merged = {id for edit in edits if isinstance(edit, Merge) for id in edit.ids}
+    for like, row in contradicted.items():
+        older, newer = entries[like], entries[row]
+        if older.id not in fresh and merged.isdisjoint((trial.name(older), trial.name(newer))):
+            why = f"contradicted by {newer.text[:MOST_QUOTED]!r}"
+            edits.append(Vote(older.id, harmful=1, sources=newer.sources, reason=why))
+    return edits
 
 
 def same_rows(

@@ -410,3 +410,17 @@ def test_a_model_too_weak_to_write_lessons_is_reported_after_the_first_steps(tmp
     assert [(steps, "episodes" in text) for steps, text in weak.warnings] == [(10, True)]
     assert learned(tmp_path / "able", messages(*range(14)), settings={"rounds": 0}).warnings == []
     assert learned(tmp_path / "none", messages(*range(14)), model(agent=ignorant), "none").warnings == []
+
+
+def test_a_newer_rule_with_another_answer_contradicts_an_older_rule(tmp_path: Path) -> None:
+    rules = {0: "If the lamp at the gate is red, answer word0.", 1: "If the lamp at the gate is red, answer word1."}
+    played = model(agent=ignorant, reflector=lambda call: reflecting(rules[number(call)]))
+    settings = {**ONCE, "curator": "append", "online": True}
+    seen = learned(tmp_path, messages(0, 1), played, settings=settings, choices=["word0", "word1"])
+    assert {entry.text: (entry.harmful, entry.failing) for entry in seen.result.context} == {
+        rules[0]: (1, 1), rules[1]: (0, 0)
+    }  # fmt: skip
+    assert seen.result.errors["contradicted_entries"] == 1
+    (vote,) = [done.edit for done in seen.steps[1].applied if done.edit.op == "vote"]
+    assert rules[1] in vote.reason
+    assert "task:t1" in vote.sources
