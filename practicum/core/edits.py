@@ -223,8 +223,12 @@ class Delta:
 
     @property
     def deleted(self) -> set[str]:
-        """Ids of the entries that the delta deletes."""
-        return {edit.id for edit in self.edits if isinstance(edit, Delete)}
+        """Ids of the entries that the delta deletes or retires."""
+        return {
+            edit.id
+            for edit in self.edits
+            if isinstance(edit, Delete) or (isinstance(edit, Update) and (edit.section or "").startswith(RETIRED))
+        }
 
     @property
     def covered(self) -> set[str]:

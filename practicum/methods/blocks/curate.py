@@ -224,8 +224,8 @@ def _retired(update: UpdateSeam, reason: Callable[[Entry, int], str], *excluded:
             if (e.helpful or e.harmful) and not e.retired and e.section not in (*excluded, TOOLS)
         ]
         helpful, harmful = sum(e.helpful for e in voted), sum(e.harmful for e in voted)
-        # Without votes, half of the uses are expected to do harm.
-        least = ceil(log(CHANCE) / log((harmful + 1) / (helpful + harmful + 2)))
+        # Without votes, half of the uses are expected to do harm. A single failure is never enough.
+        least = max(ceil(log(CHANCE) / log((harmful + 1) / (helpful + harmful + 2))), 2)
         reasons = [(e, text) for e in voted if e.harmful and (text := reason(e, least))]
         run.count(Count.PRUNED_ENTRIES, len(reasons))
         removed = tuple(retire(e, text, trial.name(e)) for e, text in reasons)
