@@ -4,10 +4,11 @@ generated from the table."""
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, FiniteFloat
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
@@ -123,14 +124,29 @@ async def remember(call: OperationCall, form: Note) -> answers.Noted:
     )  # fmt: skip
 
 
+_NUMBER = re.compile(r"\s*[-+]?[\d.]+(?:e[-+]?\d+)?\s*", re.I)
+
+
+def _no_number(value: Any) -> Any:
+    """Return a value that may be a time as text. Raise ValueError for a number, which pydantic would read as a time."""
+    if _NUMBER.fullmatch(str(value)):
+        raise ValueError("a number must be from 0 to 1e11")
+    return value
+
+
+_Time = Annotated[datetime, BeforeValidator(_no_number)]
+
+
 class Newest(Form):
     """Selection of interactions."""
 
     session: _Name | None = Field(None, description="Only interactions of this session.")
     user: _Name | None = Field(None, description="Only interactions of this user.")
-    since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = Field(
-        None,
-        description="Only interactions answered from this time on, in seconds since 1970 or as 2026-11-27T10:00:00Z.",
+    since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | Annotated[datetime, BeforeValidator(_no_number)] | None = (
+        Field(
+            None,
+            description="Only interactions answered from this time on, in seconds since 1970 or as 2026-11-27T10:00:00Z.",
+        )
     )
     limit: Annotated[int, Field(ge=1, le=200)] = Field(20, description="Largest number of interactions.")
 

@@ -22,7 +22,7 @@ from practicum.bench.papers import TABLES
 from practicum.core.errors import ProviderError
 from practicum.models.scripted import Call, ScriptedClient
 
-SECONDS = {"single_run_s", "work_s", "critical_s", "wall_s"}
+SECONDS = {"single_run_s", "work_s", "critical_s", "wall_s", "learning_s", "learning_s_per_point"}
 
 
 def compare(

@@ -29,7 +29,7 @@ def read(
 
 
 @pytest.mark.parametrize(
-    ("rule", "task", "instructions", "kept"),
+    ("rule", "task", "instructions", "stays"),
     [
         ("If a user is not allowed to do a web task, answer deny.", "A guest uploads a file.", ACCESS, False),
         ("If a user is allowed to do a web task, answer allow.", "An editor publishes a page.", ACCESS, False),
@@ -41,15 +41,15 @@ def read(
     ],
 )
 def test_a_small_models_rule_that_repeats_the_instructions_is_dropped(
-    rule: str, task: str, instructions: str, kept: bool
+    rule: str, task: str, instructions: str, stays: bool
 ) -> None:
     lesson, run = read(rule, task, instructions)
     assert (lesson.text, [x.text for x in lesson.further]) == (
-        rule if kept else "",
+        rule if stays else "",
         ["Letters about fines go to Kite."],
     )
     assert lesson.votes == {"e0": "harmful"}
-    assert run.counts[Count.RESTATING_LESSONS] == int(not kept)
+    assert run.counts[Count.RESTATING_LESSONS] == int(not stays)
 
 
 def test_a_capable_models_insight_counts_as_a_repetition_only_with_the_same_meaning() -> None:
@@ -61,7 +61,7 @@ def test_a_capable_models_insight_counts_as_a_repetition_only_with_the_same_mean
 
 
 @pytest.mark.parametrize(
-    ("rule", "choices", "kept"),
+    ("rule", "choices", "stays"),
     [
         ("If a reader lost a book, answer as the desk does.", ("Heath", "Kite"), False),
         ("If a reader lost a book, answer Heath or Kite.", ("Heath", "Kite"), False),
@@ -71,8 +71,8 @@ def test_a_capable_models_insight_counts_as_a_repetition_only_with_the_same_mean
         ("If a reader lost a book, look for the costs.", (), True),
     ],
 )
-def test_a_small_models_rule_for_a_choice_names_an_answer(rule: str, choices: tuple[str, ...], kept: bool) -> None:
+def test_a_small_models_rule_for_a_choice_names_an_answer(rule: str, choices: tuple[str, ...], stays: bool) -> None:
     lesson, run = read(rule, "My book is lost.", "", choices)
-    assert (lesson.text == rule, run.counts[Count.RULES_WITHOUT_ANSWER]) == (kept, int(not kept))
+    assert (lesson.text == rule, run.counts[Count.RULES_WITHOUT_ANSWER]) == (stays, int(not stays))
     capable, _ = read(rule, "My book is lost.", "", choices, "full")
     assert capable.text == rule
