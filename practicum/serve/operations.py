@@ -142,11 +142,9 @@ class Newest(Form):
 
     session: _Name | None = Field(None, description="Only interactions of this session.")
     user: _Name | None = Field(None, description="Only interactions of this user.")
-    since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | Annotated[datetime, BeforeValidator(_no_number)] | None = (
-        Field(
-            None,
-            description="Only interactions answered from this time on, in seconds since 1970 or as 2026-11-27T10:00:00Z.",
-        )
+    since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | _Time | None = Field(
+        None,
+        description="Only interactions answered from this time on, in seconds since 1970 or as 2026-11-27T10:00:00Z.",
     )
     limit: Annotated[int, Field(ge=1, le=200)] = Field(20, description="Largest number of interactions.")
 
