@@ -176,17 +176,13 @@ async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Seque
                 "asked": normalise(query) == normalise(task.input),
             }
             row |= {"shown": normalise(task.target or "") in shown, "corrections": len(shown), "answer": answer[:200]}
-            row |= {"nearest": shown[NEAREST:][:1] == [normalise(task.target or "")]}
-            rows.append({**row, "follows": bool(shown) and shown[NEAREST] in normalise(answer)})
+            row |= {"nearest": shown[:1] == [normalise(task.target or "")]}
+            rows.append({**row, "follows": bool(shown) and shown[0] in normalise(answer)})
     return rows
 
 
-NEAREST = 0
-"""Place of the nearest correction in the text of `recall`."""
-
-
 def recalled(messages: Sequence[ModelMessage]) -> tuple[str, str]:
-    """Return the query of the last call of `recall`, and the text that it returned."""
+    """Return the query of the first call of `recall`, and the text that it returned."""
     parts = [part for message in messages for part in message.parts]
     query = next((p.args_as_dict().get("input", "") for p in parts if isinstance(p, ToolCallPart)), "")
     return query, next((p.model_response_str() for p in parts if isinstance(p, ToolReturnPart)), "")

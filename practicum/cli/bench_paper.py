@@ -76,14 +76,12 @@ def paper(
         out.result({"table": name, "source": table.source, "paper_setup": table.setup, "data": list(table.data)})
         return 0
     data, learning, suited = _read(tasks, fields)
-    if test is None and (asked := [task for task in learning if task.meta.get("split") == "test"]):
-        examples = [task for task in learning if task.meta.get("split") != "test"]
-        learning, testing = examples[:train], asked[:test_n]
-    elif test is None:
-        learning, testing = learning[:train], learning[train : train + test_n]
+    if test is None:
+        learning, testing = _divided(learning, train)
     else:
         _, testing, suited_to_test = _read(test, fields)
-        learning, testing, suited = learning[:train], testing[:test_n], suited or suited_to_test
+        suited = suited or suited_to_test
+    learning, testing = learning[:train], testing[:test_n]
     if not testing:
         raise UsageError(
             "tasks.missing",
@@ -160,6 +158,15 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
         "--test-n, --seeds, --rows, --epochs), without retries, repeated attempts and judges"
     )
     out.result({"tables": [dict(zip(titles, line, strict=True)) for line in lines]})
+
+
+def _divided(tasks: list[Task], train: int) -> tuple[list[Task], list[Task]]:
+    """Return the tasks to learn from and to score of one file: by the split that the file names, or else the first
+    `train` tasks and the rest."""
+    scored = [task for task in tasks if task.meta.get("split") == "test"]
+    if scored:
+        return [task for task in tasks if task.meta.get("split") != "test"], scored
+    return tasks[:train], tasks[train:]
 
 
 def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 
+SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？：；])")
+"""End of a sentence within a line, in Latin and in Chinese or Japanese punctuation."""
+
+
 def folded(text: str) -> str:
     """Return the text with case and white space normalized, for comparisons."""
     return " ".join(text.casefold().split())

@@ -195,8 +195,7 @@ def advise_instead(
     advice: Advice, row: Row, tasks: Sequence[Task], test: Sequence[Task], values: Mapping[str, Any]
 ) -> Advice:
     """Return the advice with another row, such as the method that a check found. `values` are as for `advise`."""
-    options = {**advice.options, **({"model": values.get("model") or NAME} if "model" in advice.options else {})}
-    setup = plan_run(row, _plannable({**values, **options}), Splits(tuple(tasks), test=tuple(test)))
+    setup = plan_run(row, _plannable({**values, **advice.options}), Splits(tuple(tasks), test=tuple(test)))
     learning, evaluation = estimate(setup, len(tasks))
     return replace(advice, row=row, roles=setup.roles, learning=learning, evaluation=evaluation)
 

@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
+from practicum.core.words import SENTENCE_END
+
 EVIDENCE = 16
 """Maximum number of messages that are stored for each piece: the last messages with the piece."""
 
@@ -39,7 +41,6 @@ by chance."""
 SHORT = 40
 """Minimum length (characters) of the text that two messages share, for the messages to count as neighbours."""
 
-_SENTENCE = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？：；])")
 _DIGIT = re.compile(r"\d")
 
 
@@ -163,7 +164,7 @@ def _keys(pieces: list[_Piece]) -> frozenset[int]:
 def _pieces(text: str) -> list[_Piece]:
     result = list[_Piece]()
     for number, line in enumerate(text.split("\n")):
-        for sentence in filter(str.strip, _SENTENCE.split(line)):
+        for sentence in filter(str.strip, SENTENCE_END.split(line)):
             words = sentence.casefold().split()
             exact = key = hash(" ".join(words))
             if _DIGIT.search(sentence):

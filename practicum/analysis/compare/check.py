@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from practicum.analysis.compare.harness import Comparison, ComparisonWatch, Halt, compare
-from practicum.analysis.compare.variants import ComparisonTable, Study, Variant
+from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, suited
 from practicum.core.differences import MIN_TASKS
 from practicum.core.errors import UsageError
 from practicum.core.formats import percent
@@ -32,23 +32,35 @@ CHEAP = ("icl", "episodes")
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a check. `method` is the method that pays, or "none". `settings` are its settings in the check.
-    `held_out` is the number of scored tasks."""
+    """Result of a check of the method `advised`."""
 
-    method: str
-    settings: Mapping[str, Any]
-    held_out: int
+    advised: str
     comparison: Comparison
+
+    @property
+    def held_out(self) -> int:
+        """Number of scored tasks."""
+        return int(self.comparison.report["tasks"]["scored"])
 
     @property
     def scores(self) -> dict[str, float | None]:
         """Scores of the checked methods by name."""
         return {row["name"]: row["score"] for row in self.comparison.report["variants"]}
 
+    @property
+    def method(self) -> str:
+        """Method that pays, or "none"."""
+        return choose(self.advised, {name: score for name, score in self.scores.items() if score is not None})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of this method in the check."""
+        return next(row["settings"] for row in self.comparison.report["variants"] if row["name"] == self.method)
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as `--json` prints them."""
         return {
-            "method": self.method, "settings": dict(self.settings), "held_out": self.held_out, "scores": self.scores,
+            "method": self.method, "settings": self.settings, "held_out": self.held_out, "scores": self.scores,
             "folder": str(self.comparison.folder),
         }  # fmt: skip
 
@@ -58,7 +70,7 @@ class Check:
         verdict = "nothing here pays" if self.method == "none" else "checked"
         reason = f"{verdict}: scores on {self.held_out} held-out tasks, one run each: {scored}"
         measured = str(self.comparison.folder / "report.html")
-        if self.method == advice.row.method:
+        if self.method == self.advised:
             return replace(advice, row=replace(advice.row, reason=f"{advice.row.reason}; {reason}", measured=measured))
         row = replace(advice.row, method=self.method, settings=self.settings, reason=reason, measured=measured)
         return advise_instead(advice, row, tasks, test, values)
@@ -75,17 +87,16 @@ async def check(
     """
     learned, scored = split(tasks)
     study = _study(advice, values.get("labels", True))
-    runs = len(study.variants)
-    limits = {name: values[name] for name in ("max_calls", "max_tokens", "max_usd") if values.get(name)}
-    limits = {name: type(limit)(limit / runs) for name, limit in limits.items()}
+    limits = {
+        name: type(limit)(limit / len(study.variants))
+        for name in ("max_calls", "max_tokens", "max_usd")
+        if (limit := values.get(name))
+    }
     common = {name: value for name, value in {**values, **advice.options, **limits}.items() if value is not None}
     comparison = await compare(
         learned, test=scored, methods=study, seeds=1, out=out, parts=parts, watch=watch, halt=halt, **common
     )
-    scores = {row["name"]: row["score"] for row in comparison.report["variants"]}
-    method = choose(advice.row.method, {name: score for name, score in scores.items() if score is not None})
-    settings = next(dict(variant.settings) for variant in study.variants if variant.name == method)
-    return Check(method, settings, len(scored), comparison)
+    return Check(advice.row.method, comparison)
 
 
 def split(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
@@ -104,11 +115,11 @@ def split(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
 
 
 def _study(advice: Advice, labels: bool) -> Study:
-    """Return the comparison of the advised method with no learning and with the cheap methods. `icl` needs labels."""
-    cheap = [Variant(name, name) for name in CHEAP if (labels or name != "icl") and name != advice.row.method]
-    advised = Variant(advice.row.method, advice.row.method, dict(advice.row.settings))
-    variants = [Variant("none", "none"), *([advised] if advised.method != "none" else []), *cheap]
-    return Study((ComparisonTable("Check on held-out tasks", "none", tuple(variants)),))
+    """Return the comparison of the advised method with no learning and with the cheap methods."""
+    row = advice.row
+    variants = {name: Variant(name, name) for name in ("none", row.method, *suited(CHEAP, labels))}
+    variants[row.method] = Variant(row.method, row.method, dict(row.settings))
+    return Study((ComparisonTable("Check on held-out tasks", "none", tuple(variants.values())),))
 
 
 def choose(advised: str, scores: Mapping[str, float]) -> str:

@@ -87,9 +87,12 @@ class Study:
 def default_methods(labels: bool) -> tuple[str, ...]:
     """Return the methods that a comparison has if none are named: the agent without learning, the whole history in the
     prompt (which needs labels), and one method each that shows solved tasks, and rules."""
-    return tuple(
-        name for name in ("none", "icl", "episodes", "ace") if labels or not methods.settings_of(name).NEEDS_LABELS
-    )
+    return suited(("none", "icl", "episodes", "ace"), labels)
+
+
+def suited(names: Sequence[str], labels: bool) -> tuple[str, ...]:
+    """Return the methods that can learn: without labels, no method that needs labels."""
+    return tuple(name for name in names if labels or not methods.settings_of(name).NEEDS_LABELS)
 
 
 def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:

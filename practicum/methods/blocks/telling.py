@@ -8,12 +8,12 @@ so this works in all languages that the embedder supports.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from practicum.core.counts import Count
 from practicum.core.types import Attempt, Lesson
+from practicum.core.words import SENTENCE_END
 from practicum.engine.run import Run
 from practicum.engine.specifics import answers_named
 
@@ -22,8 +22,6 @@ RESTATES = 0.5
 repeats the instructions if it is less similar to its own task. Chosen on rules about expense claims and access rights.
 Insights of capable models are long and add details, so they count as repetitions only if they have the same meaning
 (`Run.same_from`)."""
-
-_SENTENCE = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？：；])|\n+")
 
 
 async def telling(lesson: Lesson, attempt: Attempt, run: Run) -> Lesson:
@@ -42,7 +40,8 @@ async def _says_nothing(text: str, attempt: Attempt, run: Run) -> bool:
         return True
     if not run.instructions.strip():
         return False
-    sentences = [run.instructions, *filter(str.strip, _SENTENCE.split(run.instructions))]
+    lines = run.instructions.splitlines()
+    sentences = [run.instructions, *(part for line in lines for part in SENTENCE_END.split(line) if part.strip())]
     rule, task, *instructions = await run.embed([text, attempt.task.input, *sentences])
     nearest = max(float(rule @ sentence) for sentence in instructions)
     restates = nearest >= (RESTATES if run.profile == "small" else run.same_from) and nearest > float(rule @ task)

@@ -16,6 +16,9 @@ DEFAULTS: Mapping[str, Any] = {"retrieval": DEFAULT}
 
 OURS = ("icl", "episodes", "ace", "reasoning_bank", "unified")
 
+COMPARED = ((NONE, ""), *((Variant(name, name), "") for name in OURS))
+"""Rows of a benchmark that is not a stream, without numbers of its paper."""
+
 MEASURES = ("calls", "learning_tokens", "tokens_per_test_task")
 
 _STREAMED = {"none": "67.89 50.55 29.60 52.85 48.49", "icl": "69.90 51.97 30.35 55.10 51.38",
@@ -44,7 +47,7 @@ TEST_TIME_LEARNING = PaperTable(
     about="labels whose meaning only examples show",
     setup="one row of the benchmark, such as BANKING77 with 5,900 examples, and its 100 questions",
     data=("ttl",),
-    rows=((NONE, ""), *((Variant(name, name), "") for name in OURS)),
+    rows=COMPARED,
     measures=MEASURES,
     settings=DEFAULTS,
 )
@@ -55,7 +58,7 @@ RULES = PaperTable(
     about="the rules of a committee, learned from its decisions",
     setup="12,960 applications, ranked by a decision model with eight attributes (Olave, Rajkovic, Bohanec 1989)",
     data=("nursery",),
-    rows=((NONE, ""), *((Variant(name, name), "") for name in OURS)),
+    rows=COMPARED,
     measures=MEASURES,
     settings=DEFAULTS,
 )
