@@ -70,9 +70,13 @@ def with_entries(content: bytes, entries: Iterable[Entry], path: Path, names: Co
     out. Raises ContextFileError if lines that mark the part are missing or repeated."""
     names = {path.name, *names}
     text = export(Context(), "agents-md", (entry for entry in entries if not is_outside(entry, names)))
-    newline = "\r\n" if b"\r\n" in content else "\n"
+    mark = _MARKS.search(content)
+    # A carriage return at the end of the file is part of a line break only after the part was appended. So the line
+    # breaks of an existing part decide.
+    crlf = content[mark.end() :].partition(b"\n")[0].endswith(b"\r") if mark else b"\r\n" in content
+    newline = "\r\n" if crlf else "\n"
     block = f"{BEGIN}\n{text}{END}".replace("\n", newline).encode()
-    if _MARKS.search(content):
+    if mark:
         before, _, after = _divided(content, path)
         return before + block + after
     lines = 0 if not content or content.endswith((b"\n\n", b"\r\n\r\n")) else 1 if content.endswith(b"\n") else 2
