@@ -3,8 +3,8 @@
 The world has situations in a few domains. Each situation has two words that no other situation has, is described in
 many wordings, and has one right answer of eight. A stream of tasks draws the situations with a skew (by rank, as Zipf's
 law). At half of the stream, one of each three situations of similar frequency gets another right answer. The options
-`--wrong` and `--missing` set the shares of tasks with a wrong label and without a label. Labels are not delayed,
-because `practicum.learn` scores each answer immediately; only a batch delays learning (combee, rcl).
+`--wrong` and `--missing` set the shares of tasks with a wrong label and without a label, and `--late` the number of
+tasks whose labels arrive together, after the last of them was attempted.
 
 The model is simulated, and knows only its prompt:
 - The agent looks for the situation of its task in entries, memories, solved tasks and the note, and answers as they do.
@@ -36,14 +36,12 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any
-from unittest.mock import patch
 
 from measure import arguments, print_table
 from simulated_world import FIXED, TOPICS
@@ -62,8 +60,8 @@ from practicum.session.result import Progress, Watch
 from practicum.testing import fill
 
 METHODS = ("none", "icl", "episodes", "ace", "combee", "rcl", "reasoning_bank", "unified", "mael")
-SETTINGS: Mapping[str, Mapping[str, Any]] = {"combee": {"batch": 10}}
-"""Settings that differ from the settings of a stream (`methods.for_one_task`). A batch of one lesson has no groups."""
+LEAST_BATCH: Mapping[str, int] = {"combee": 10}
+"""Method → its smallest batch, because one lesson has no groups."""
 
 ANSWERS = ("amber", "basalt", "cobalt", "denim", "ebony", "flint", "garnet", "hazel")
 DOMAINS = ("billing", "delivery", "account", "travel", "repair", "warranty")
@@ -121,12 +119,14 @@ class World:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Options of the measurement. `wrong` and `missing`: shares of tasks with a wrong label and without a label.
-    `noise`: share of the reflector's insights that have a wrong answer. `window`: number of tasks of an accuracy."""
+    `late`: number of tasks whose labels arrive together. `noise`: share of the reflector's insights that have a wrong
+    answer. `window`: number of tasks of an accuracy."""
 
     tasks: int = 2000
     situations: int = 60
     wrong: float = 0.0
     missing: float = 0.0
+    late: int = 1
     noise: float = 0.0
     conflict: str = "last"
     window: int = 200
@@ -508,12 +508,6 @@ def entry_claim(entry: Entry) -> tuple[int, str] | None:
     return claim(entry.text)
 
 
-def labels_may_be_missing() -> AbstractContextManager[object]:
-    """Accept tasks without a label while the block runs. `learn` refuses such tasks before the first step if the scorer
-    needs labels, although its steps give their answers no score."""
-    return patch("practicum.session.setup.require_targets", lambda *arguments: None)
-
-
 def measure(method: str, plan: Plan, seed: int, keep: Path | None = None) -> dict[str, Any]:
     """Run a method on the stream of a seed, and return its figures as JSON values. The run is stored in the folder
     `keep`; None: it is removed."""
@@ -521,8 +515,11 @@ def measure(method: str, plan: Plan, seed: int, keep: Path | None = None) -> dic
     client, end = ScriptedClient(model), plan.tasks
     points = {world.change: "before", min(world.change + plan.window, end - 1): "after", end: "end"}
     recorder = Recorder(world, model, client, points)
-    settings = {**methods.for_one_task(method, {}), **SETTINGS.get(method, {})}
-    with tempfile.TemporaryDirectory(prefix="practicum-rot-") as folder, labels_may_be_missing():
+    settings = methods.for_one_task(method, {})
+    batch = max(plan.late, LEAST_BATCH.get(method, 1))
+    if batch > 1 and "batch" in methods.setting_docs(method):
+        settings["batch"] = batch
+    with tempfile.TemporaryDirectory(prefix="practicum-rot-") as folder:
         run = practicum.learn(
             world.tasks, method=method, settings=settings, out=(keep or Path(folder)) / f"{method}-{seed}",
             profile="full", choices=ANSWERS, seed=seed, parts=practicum.Parts(clients={"agent": client}),

@@ -236,15 +236,17 @@ class Attempts(Calls):
         return {} if self._state.redactor is None else self._state.redactor.values_of(value)
 
 
-def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:
+def feedback(task: Task, trace: Trace, score: Score | None, labels: bool, targets: bool) -> Feedback:
     """Return the feedback that learning may see about an attempt. Without `labels`, the feedback holds only the error
-    of a failed attempt."""
+    of a failed attempt. Without `targets`, it holds only whether the answer is right, because the note of a score may
+    quote the right answer."""
     if trace.error is not None:
         return Feedback(False, f"The attempt failed: {trace.error}")
     if not labels or score is None:
         return Feedback(None, "Nothing is known about whether the answer is right.")
-    note = f" {score.note}" if score.note else ""
+    target = task.target if targets else None
+    note = f" {score.note}" if score.note and targets else ""
     if score.correct:
-        return Feedback(True, f"The answer is right.{note}", task.target)
-    right = f" The right answer is: {task.target}" if task.target is not None else ""
-    return Feedback(False, f"The answer is wrong.{right}{note}", task.target)
+        return Feedback(True, f"The answer is right.{note}", target)
+    right = f" The right answer is: {target}" if target is not None else ""
+    return Feedback(False, f"The answer is wrong.{right}{note}", target)

@@ -77,8 +77,13 @@ class Conditions:
 
     @property
     def labels(self) -> bool:
-        """Whether learning may see targets and scores."""
+        """Whether learning may see scores."""
         return self._state.labels
+
+    @property
+    def targets(self) -> bool:
+        """Whether learning may see targets."""
+        return self._state.labels and self._state.targets
 
     @property
     def profile(self) -> Profile:
@@ -138,7 +143,7 @@ class Conditions:
     @property
     def targets_are_answers(self) -> bool:
         """Whether learning sees the targets, and targets have the form of answers (targets of `regex` are patterns)."""
-        return self.labels and self.scorer_name != "regex"
+        return self.targets and self.scorer_name != "regex"
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,11 @@ MIN_KEPT = 64
 class RunState:
     """State that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
-    `labels`: whether learning may see targets and scores. `judged`: whether a judge gives the feedback on attempts
-    without a score, and on all attempts if learning may not see scores. `lost` maps places to journal rows that are not
-    written yet: rows of provider failures, and of notes that depend on such failures. A failure is written together
-    with the first result that may depend on this failure; a resume repeats effects whose failures were not written.
+    `labels`: whether learning may see scores. `targets`: whether it may then see targets, too. `judged`: whether a
+    judge gives the feedback on attempts without a score, and on all attempts if learning may not see scores. `lost`
+    maps places to journal rows that are not written yet: rows of provider failures, and of notes that depend on such
+    failures. A failure is written together with the first result that may depend on this failure; a resume repeats
+    effects whose failures were not written.
     `rests_on` maps each evaluated task to the places of failures that the evaluation of this task may depend on.
     `in_row` maps each pair of model and role to the last refusal of a request, and to the places at which this refusal
     was repeated without an answer in between. `refused` maps each model to the parameters that the server of this model
@@ -162,6 +163,7 @@ class RunState:
     profile: Profile = "full"
     sections: Mapping[str, str] = field(default_factory=lambda: {"rules": ""})
     labels: bool = True
+    targets: bool = True
     judged: bool = False
     admission: Admission = field(default_factory=Admission)
     trust_tools: bool = False

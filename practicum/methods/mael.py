@@ -3,7 +3,9 @@ tasks (Li et al., sections 2.1 to 2.3; METHODS, section 6).
 
 Deviations: each part is criticised immediately after its solution, not after all parts are solved; a critique that
 accepts a solution improves nothing, so its reward is the quality of the solution; if there are more parts than
-neighbours, some neighbours solve several parts. docs/learn/methods/mael.md lists all deviations.
+neighbours, some neighbours solve several parts; a solution that repeats the experience that it was shown is a vote on
+this experience, and experience that failed too often in a row is retired. docs/learn/methods/mael.md lists all
+deviations.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from practicum.core.bounded import MaxChars, Output
 from practicum.core.clashes import Clash, needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Attempt, Instructions, Lesson, Score, Task, Trace
+from practicum.core.edits import Entry
+from practicum.core.types import Attempt, Instructions, Lesson, Rating, Score, Task, Trace
 from practicum.engine.loop import Method, ReflectSeam
 from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.curate import without_outdated
 from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.network import (
     MAX_PARTS,
@@ -36,6 +40,7 @@ from practicum.methods.blocks.network import (
     of_each_step,
     pooled,
     seat,
+    step_reward,
 )
 from practicum.methods.blocks.sample import batches
 from practicum.methods.settings import Batched, RetrievalSettings
@@ -118,8 +123,8 @@ def method(s: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(learning),
-        reflect=rewarded(s.accepted),
-        update=pooled,
+        reflect=rewarded(s),
+        update=without_outdated(pooled),
         accept=always,
         roles=("judge",),
         act_calls=_most_calls(s, len(members)),
@@ -166,9 +171,15 @@ class Quality(Output):
     points: int = Field(ge=0, le=10, description="from 0, useless, to 10, complete and right")
 
 
-def rewarded(accepted: bool = True) -> ReflectSeam:
+def rewarded(s: Settings) -> ReflectSeam:
     """Build a reflect seam that gives each step of each attempt a reward in [0, 1]. All solutions are scored
-    concurrently. Without `accepted`, a critique that accepts a solution has no reward.
+    concurrently.
+
+    A solution that repeats the experience that it was shown as an example to follow votes on this experience: helpful
+    or harmful, by its reward. With step-wise retrieval, a good solution of this kind teaches nothing more, so it does
+    not become experience. In this way an outdated solution is a single experience, which is retired after some failures
+    in a row, and a pool does not grow with tasks of one kind. While learning, this concerns streams only, because the
+    paper shows no experience in learning.
 
     Discarded plans have no reward either, nor have steps whose reward is unknown because a judge failed. A step without
     a reward does not become experience: its lesson has no text, and names only the experience that the step was shown.
@@ -176,36 +187,48 @@ def rewarded(accepted: bool = True) -> ReflectSeam:
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = [
-            (f"{i}.{r.task.id}", partial(_lessons, r, accepted)) for i, r in enumerate(attempts) if not r.trace.lost
+            (f"{i}.{r.task.id}", partial(_lessons, r, context, s)) for i, r in enumerate(attempts) if not r.trace.lost
         ]
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
 
-async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
+async def _lessons(attempt: Attempt, context: Context, s: Settings, run: Run) -> list[Lesson]:
     run = replace(run, about=attempt.sources)
     moves: list[MoveData] = list(attempt.trace.data.get("moves", ()))
     whole = _clipped(attempt.score) if run.labels else None
     if whole is None and attempt.feedback.success is not None:
         whole = float(attempt.feedback.success)
     qualities = await _qualities(attempt, moves, whole, run)
-    rewards = Rewards(moves, qualities, accepted)
+    rewards = Rewards(moves, qualities, s.accepted)
     if whole is None:
         whole = next((quality for n, quality in qualities.items() if not moves[n]["task"]), None)
     of_whole = {} if whole is None else {"whole": round(whole, 4)}
     lessons = []
     for n, move in enumerate(moves):
         reward, text, data = rewards.of(n), "", {"experience": move["experience"]}
-        if reward is not None:
+        votes: dict[str, Rating] = {}
+        good = reward is not None and reward >= s.follow_from
+        if reward is not None and (followed := _followed(move, context, s.follow_from)):
+            votes[followed.id] = "helpful" if good else "harmful"
+        if reward is not None and not (good and votes and s.experience == "step"):
             text = move["action"] or "(nothing)"
             data = {
                 "agent": move["agent"], "kind": move["kind"], "state": move["state"], "reward": round(reward, 4),
                 "trace": attempt.place, "experience": move["experience"], "output": move["output"], **of_whole,
             }  # fmt: skip
         if text or move["experience"]:
-            lessons.append(Lesson(f"{run.place}/{n}", text, sources=attempt.sources, data=data))
+            lessons.append(Lesson(f"{run.place}/{n}", text, votes=votes, sources=attempt.sources, data=data))
     return lessons
+
+
+def _followed(move: MoveData, context: Context, follow_from: float) -> Entry | None:
+    """Return the experience that a solution repeated word for word, if it was shown as an example to follow."""
+    shown = context.get(move["experience"])
+    if shown is None or move["kind"] not in SOLUTIONS or shown.text != move["action"]:
+        return None
+    return shown if step_reward(shown) >= follow_from else None
 
 
 async def _qualities(

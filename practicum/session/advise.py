@@ -306,7 +306,7 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     profile = config.profile or "full"
     attempts, thoughts = CALLS[config.method, profile]
     if config.method == "episodes":  # a task with a target needs no attempt if only the answer is shown
-        shown = config.agent == "chat" and config.labels
+        shown = config.agent == "chat" and config.labels and config.targets
         attempts = sum(t.target is None for t in train) / len(train) if shown else 1.0
     task = sum(count_tokens(t.text) for t in train) / len(train)
     lengths = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]

@@ -141,6 +141,10 @@ class Config(BaseModel):
     labels: Annotated[bool, Setting(
         "Learning uses targets and scores; --no-labels hides both.", Panel.TASKS, inert=True, use="training",
     )] = True
+    targets: Annotated[bool, Setting(
+        "Learning sees right answers; --no-targets shows it only whether an answer is right.", Panel.TASKS, inert=True,
+        use="training",
+    )] = True
     judged: Annotated[bool, Setting(
         "A judge's verdict is the feedback; for learning without labels or scores.", Panel.TASKS, option="--judge",
         inert=True, use="training",
@@ -371,6 +375,10 @@ CLASHES: tuple[Clash, ...] = (
         {"labels": True, "from_traces": False},
         "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
         ("judged",), code="settings.unused",
+    ),
+    Clash(
+        {"labels": False}, "without labels, learning sees no targets either: leave out `targets`",
+        ("targets",), code="settings.unused",
     ),
     Clash(
         {}, "`reasoning` only applies to the chat agent, not to {s.agent}: leave out `reasoning`",

@@ -59,6 +59,8 @@ class RunOptions(TypedDict, total=False):
     (`agents.guard`)."""
     labels: bool
     """Learning uses targets and scores; --no-labels hides both."""
+    targets: bool
+    """Learning sees right answers; --no-targets shows it only whether an answer is right."""
     judged: bool
     """A judge's verdict is the feedback; for learning without labels or scores."""
     seed: int

@@ -289,6 +289,11 @@ async def open_session(
                 f"the training tasks contain {same:,} of {quantity(len(splits.test), 'test task')}: the test score "
                 "does not measure how well the context generalizes to new tasks"
             )
+        if setup.unlabelled:
+            warnings.append(
+                f"{setup.unlabelled:,} of {quantity(setup.survey.count, 'task')} have no target: they are attempted, "
+                "and have no score"
+            )
         if config.review == "foreign" and (authors := strangers(setup.config, levels(splits.train))):
             warnings.append(f"lessons from {authors} wait for review: practicum review {folder} lists these lessons")
         yield LearningSession(folder, setup, state, store, leg, one_watch(watch), warnings)

@@ -112,6 +112,7 @@ async def open_state(
                 sections=config.sections or default_sections(config.profile or "full"),
                 redactor=setup.redactor,
                 labels=config.labels,
+                targets=config.targets,
                 judged=config.judged,
                 admission=Admission(config.review, {} if store is None else read_reviewed(store, last_step)),
                 trust_tools=config.trust_tools,

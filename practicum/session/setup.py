@@ -126,6 +126,14 @@ class Setup:
         return self.train_survey or survey(self.splits.train)
 
     @property
+    def unlabelled(self) -> int:
+        """Number of tasks of a stream that have no target, and so no score. 0 if the run needs no targets, or if it
+        needs a target for every task: if it is not a stream, or if no task has a target."""
+        config, survey = self.config, self.survey
+        optional = getattr(self.settings, "online", False) and survey.unlabelled < survey.count
+        return survey.unlabelled if optional and self.scorer.needs_target and config.labels else 0
+
+    @property
     def models(self) -> set[str | None]:
         """Names of the models that the run calls, or could call. Contains None if `model` is not set."""
         return {self.config.model, *self.config.roles.values(), *self.method.models.values()}
@@ -274,7 +282,9 @@ def _check_tasks(setup: Setup) -> None:
         if split == "train" and (config.from_traces or not config.labels):
             continue
         if scorer.needs_target:
-            require_targets(tasks, scorer.name, where, config.choices or None)
+            labelled = (task for task in tasks if task.target is not None)
+            some = split == "train" and setup.unlabelled
+            require_targets(labelled if some else tasks, scorer.name, where, config.choices or None)
         require_meta(tasks, scorer.name, where)
 
 

@@ -128,7 +128,7 @@ def load_task_file(path: Path | str, fields: Mapping[str, str] | None = None, tr
 
 
 def require_targets(
-    tasks: Sequence[Task], scorer_name: str, path: Path | str, choices: Sequence[str] | None = None
+    tasks: Iterable[Task], scorer_name: str, path: Path | str, choices: Sequence[str] | None = None
 ) -> None:
     """Check that the scorer can use the target of every task, before any call is paid. Raises TaskFileError for the
     first task whose target is missing, unusable (an invalid pattern, text without a number) or not among `choices`."""

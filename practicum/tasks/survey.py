@@ -24,10 +24,12 @@ def digest(text: str) -> int:
 
 @dataclass
 class Survey:
-    """Summary of `count` tasks: their trust levels, the tokens of the longest input (`longest`), and whether all
-    tasks have a recorded attempt (`recorded`). Ids and inputs are stored as digests, 16 bytes per task."""
+    """Summary of `count` tasks: how many have no target (`unlabelled`), their trust levels, the tokens of the longest
+    input (`longest`), and whether all tasks have a recorded attempt (`recorded`). Ids and inputs are stored as digests,
+    16 bytes per task."""
 
     count: int = 0
+    unlabelled: int = 0
     levels: set[Trust] = field(default_factory=set)
     longest: int = 0
     recorded: bool = True
@@ -44,6 +46,7 @@ class Survey:
 
     def add(self, task: Task) -> None:
         self.count += 1
+        self.unlabelled += task.target is None
         self.levels.add(task.trust)
         self.longest = max(self.longest, count_tokens(task.text))
         self.recorded = self.recorded and task.recorded is not None

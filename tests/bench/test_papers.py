@@ -18,7 +18,7 @@ import practicum
 from practicum import methods
 from practicum.analysis.compare.harness import Comparison
 from practicum.bench.harmful import HARMFUL
-from practicum.bench.papers import TABLES
+from practicum.bench.papers import TABLES, all_tables
 from practicum.bench.papers.table import PaperTable
 from practicum.bench.robustness import SETTINGS, _respond
 from practicum.bench.robustness import make_tasks as harm_tasks
@@ -70,6 +70,12 @@ def test_every_table_runs(tmp_path: Path, name: str) -> None:
     if table.delays:
         fit = table.delay(tmp_path / "t", 1, 4)
         assert fit is None or fit.points
+
+
+def test_a_table_with_the_agent_without_learning_has_the_whole_history_in_the_prompt_too() -> None:
+    for table in all_tables():
+        known = {variant.method for variant in table.variants} & {"none", "icl"}
+        assert len(known) != 1, table.name
 
 
 def test_every_table_retrieves_by_cosine_unless_another_way_is_set() -> None:

@@ -90,7 +90,7 @@ def test_a_summary_joins_seeds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_with_wrong_and_missing_labels(method: str) -> None:
-    _, result = results(method, wrong=0.1, missing=0.1, noise=0.1, conflict="random")
+def test_every_method_runs_with_wrong_missing_and_late_labels(method: str) -> None:
+    _, result = results(method, wrong=0.1, missing=0.1, late=3, noise=0.1, conflict="random")
     assert len(result["answers"]) == 60
     assert not [name for name in result["counts"] if name.startswith("lost")]

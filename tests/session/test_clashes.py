@@ -71,6 +71,7 @@ RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
     ({"agent": "appworld:http://127.0.0.1:9", "choices": ("a", "b")}, "settings.conflict", {}),
     ({**TRACES, "settings": {"online": True}}, "settings.conflict", {}),
     ({**TRACES, "settings": {"refine": "retry"}}, "settings.unused", {"setting": "refine"}),
+    ({"labels": False, "targets": False}, "settings.unused", {"setting": "targets"}),
     ({"method": "icl", "labels": False}, "method.unsuitable", {}),
     ({"method": "none", "settings": {"gate": True}}, "method.unsuitable", {}),
     ({"settings": {"gate": True}}, "tasks.missing", {"tasks": "val"}),

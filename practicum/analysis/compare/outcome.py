@@ -156,7 +156,7 @@ def completed_outcome(
         variant=run.variant.name, seed=run.seed, by_task=by_task, best_of_k=best_of_k(list(attempts)),
         at_once=at_once, **_stored(path),
         wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
-        entries=len(result.context), agent_steps=fmean(steps) if steps else None,
+        entries=sum(not entry.retired for entry in result.context), agent_steps=fmean(steps) if steps else None,
         helpful=result.context.helpful, measures=measures, steps=result.steps, refused=result.refused, errors=errors,
         stopped=result.stopped, failed=None if by_task else reason,
     )  # fmt: skip

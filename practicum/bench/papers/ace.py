@@ -7,11 +7,11 @@ from functools import partial
 
 from practicum.analysis.compare.variants import Variant
 from practicum.bench.harmful import harmful
-from practicum.bench.papers.table import NONE, PaperTable
+from practicum.bench.papers.table import ICL, NONE, PaperTable
 
 ACE = Variant("ace", "ace")
 UNLABELLED = {"labels": False}
-ICL, GEPA = Variant("icl", "icl"), Variant("gepa", "gepa")
+GEPA = Variant("gepa", "gepa")
 ONLINE = Variant("ace online", "ace", {"online": True}, stream=True)
 SHEET = Variant("dynamic cheatsheet online", "dynamic_cheatsheet", {"online": True}, stream=True)
 
@@ -83,6 +83,7 @@ TABLES = (
         columns=("average",),
         rows=(
             (NONE, "42.4"),
+            (ICL, ""),
             (Variant("no reflector", "ace", {"reflector": False, "epochs": 1}), ""),
             (Variant("1 epoch", "ace", {"epochs": 1}), ""),
             (Variant("ace", "ace", {"epochs": 5}), "59.4"),
@@ -124,7 +125,7 @@ TABLES = (
         setup=f"{DEEPSEEK}; DDXPlus, 1,000 examples to learn from",
         data=("ddxplus",),
         columns=("accuracy",),
-        rows=((NONE, "75.2"), (GEPA, "76.4"), (ACE, "90.2")),
+        rows=((NONE, "75.2"), (ICL, ""), (GEPA, "76.4"), (ACE, "90.2")),
         settings=PAPER,
         measures=("learning_calls", "tokens"),
     ),
@@ -135,6 +136,7 @@ TABLES = (
         columns=("FiNER",),
         rows=(
             (NONE, "70.7"),
+            (ICL, ""),
             *((Variant(f"harmful every {n}", "ace", change=partial(harmful, every=n)), "") for n in (1, 2, 5, 10, 20)),
             (ACE, "78.3"),
         ),
@@ -150,7 +152,12 @@ TABLES = (
         data=("appworld", "formula", "finer"),
         baseline="ace",
         columns=("task goals", "scenario goals"),
-        rows=((NONE, ""), (ACE, ""), (Variant("whole rewrite", "ace", {"curator": "rewrite"}), "-11.7 -27.8")),
+        rows=(
+            (NONE, ""),
+            (ICL, ""),
+            (ACE, ""),
+            (Variant("whole rewrite", "ace", {"curator": "rewrite"}), "-11.7 -27.8"),
+        ),
         settings=PAPER,
         measures=("context_tokens", "entries", "tokens"),
     ),
@@ -163,6 +170,7 @@ TABLES = (
         baseline="5 rounds",
         rows=(
             (NONE, ""),
+            (ICL, ""),
             *((Variant(f"{n} rounds", "ace", {"rounds": n}), "") for n in (1, 3, 5, 10)),
             (Variant("5 rounds of critique", "ace", {"rounds": 5, "refine": "critique"}), ""),
         ),

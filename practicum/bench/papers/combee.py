@@ -4,7 +4,7 @@ the numbers of the figures are from the paper's text."""
 from __future__ import annotations
 
 from practicum.analysis.compare.variants import Variant
-from practicum.bench.papers.table import NONE, PaperTable
+from practicum.bench.papers.table import ICL, NONE, PaperTable
 
 COMBEE = Variant("combee", "combee")
 DEEPSEEK = "DeepSeek-V3.1"
@@ -26,6 +26,7 @@ TABLES = (
         columns=("playbook tokens", "minutes", "cost", "task goals", "scenario goals", "average"),
         rows=(
             (NONE, "0 - $0 63.7 42.9 53.3"),
+            (ICL, ""),
             (naive(1), "1,578 86 $1.62 66.1 50.0 58.1"),
             (naive(5), "4,697 30 $1.68 70.2 57.1 63.7"),
             (naive(10), "2,329 19 $1.50 72.0 58.9 65.4"),
@@ -62,6 +63,7 @@ TABLES = (
         baseline="gepa batch 10",
         rows=(
             (NONE, ""),
+            (ICL, ""),
             *((Variant(f"gepa batch {n}", "gepa", {"minibatch": n}), "") for n in (10, 20, 40, 100)),
             (Variant("combee on gepa batch 40", "gepa", {"minibatch": 40, "groups": 6}), ""),
         ),
@@ -78,6 +80,7 @@ TABLES = (
         baseline="naive batch 1",
         rows=(
             (NONE, ""),
+            (ICL, ""),
             *((naive(n), "") for n in (1, 10, 20, 50, 100)),
             (COMBEE, ""),
             (Variant("top-K batch 50", "top_k", {"batch": 50}), ""),

@@ -4,7 +4,7 @@ numbers are from the paper's text."""
 from __future__ import annotations
 
 from practicum.analysis.compare.variants import Variant
-from practicum.bench.papers.table import NONE, PaperTable
+from practicum.bench.papers.table import ICL, NONE, PaperTable
 
 BANK = Variant("reasoning_bank", "reasoning_bank")
 ONCE = Variant("once", "reasoning_bank", {"scaling": "parallel", "k": 1})
@@ -30,6 +30,7 @@ TABLES = (
         columns=("improvement", "compute"),
         rows=(
             (NONE, "0 1x"),
+            (ICL, ""),
             (ONCE, "1x 1x"),
             *((scaled("parallel", k), PARALLEL.get(k, "")) for k in (2, 3, 4, 5)),
             *((scaled("sequential", k), "") for k in (1, 2, 3, 4, 5)),
@@ -48,6 +49,7 @@ TABLES = (
         baseline=BANK.name,
         rows=(
             (NONE, ""),
+            (ICL, ""),
             (BANK, ""),
             (Variant("successes alone", "reasoning_bank", {"extract": "successes"}), ""),
             (Variant("no contrast", "reasoning_bank", {"contrast": False}), ""),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from practicum.analysis.compare.variants import Variant
-from practicum.bench.papers.table import NONE, PaperTable
+from practicum.bench.papers.table import ICL, NONE, PaperTable
 
 # The base of RCL, section 4.1: ACE with one reflection, without de-duplication and merging, on one failure per step.
 # All variants size their steps by the failure rate. With these settings and all primitives, the prompts of ACE are
@@ -71,6 +71,7 @@ TABLES: tuple[PaperTable, ...] = (
         baseline=ACE_BASE.name,
         rows=(
             (NONE, "78.0 81.5 64.3 75.8 28.9 40.7 75.9 67.2"),
+            (ICL, ""),
             (Variant("gepa", "gepa"), "82.7 76.2 62.6 66.7 35.3 48.7 79.2 76.5"),
             (ACE_BASE, "83.3 86.9 69.1 80.7 37.3 50.0 79.2 62.7"),
             *((Variant(f"ace + {name}", "ace", {**BASE, **PRIMITIVES[name][0]}), row) for name, row in ADDED.items()),

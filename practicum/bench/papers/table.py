@@ -18,8 +18,8 @@ from practicum.store.database import Store
 from practicum.view.names import run_folder
 from practicum.view.read import Story
 
-NONE = Variant("none", "none")
-"""Variant without learning."""
+NONE, ICL = Variant("none", "none"), Variant("icl", "icl")
+"""The agent without learning, and the whole history of solved tasks in the prompt. A table with one has the other."""
 
 _ACE_DATA = "github.com/ace-agent/ace, finance/data"
 DATA: Mapping[str, str] = {

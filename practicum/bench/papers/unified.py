@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from practicum.analysis.compare.variants import Variant
-from practicum.bench.papers.table import NONE, PaperTable
+from practicum.bench.papers.table import ICL, NONE, PaperTable
 
 
 def specified(name: str, **changed: Any) -> Variant:
@@ -26,6 +26,7 @@ TABLES = (
         baseline=SPECIFIED.name,
         rows=(
             (NONE, ""),
+            (ICL, ""),
             (Variant("ace", "ace"), ""),
             (Variant("reasoning_bank", "reasoning_bank"), ""),
             (SPECIFIED, ""),

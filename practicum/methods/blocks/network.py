@@ -351,17 +351,22 @@ the pattern."""
 
 async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Update the experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of
-    agents to the pool of its agent, and count a use of each experience that was shown."""
-    shown = (x for x in lessons if x.data.get("experience") in context)
-    uses = [Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown]
+    agents to the pool of its agent, count a use of each experience that was shown, and count the votes of the
+    lessons."""
+    votes: list[Vote] = []
     adds: list[Add] = []
     for lesson in lessons:
+        origin: Any = {"sources": lesson.sources, "lessons": (lesson.id,)}
+        if (shown := str(lesson.data.get("experience", ""))) in context:
+            votes.append(Vote(shown, uses=1, **origin))
+        for id, rating in lesson.votes.items():
+            votes.append(Vote(id, int(rating == "helpful"), int(rating == "harmful"), **origin))
         if "reward" in lesson.data:
             names = ("kind", "reward", "whole", "trace", "output")
             data = {name: lesson.data[name] for name in names if lesson.data.get(name, "") != ""}
             section, key = POOL + lesson.data["agent"], lesson.data["state"]
-            adds.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
-    return Delta((*uses, *with_trace_ids(adds)))
+            adds.append(Add(section, lesson.text, key, data, **origin))
+    return Delta((*votes, *with_trace_ids(adds)))
 
 
 def with_trace_ids(adds: Sequence[Add]) -> list[Add]:

@@ -91,7 +91,7 @@ async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: 
         return task.recorded.outcome
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
-    return feedback(task, trace, score, run.labels)
+    return feedback(task, trace, score, run.labels, run.targets)
 
 
 async def full_view(context: Context, task: Task, run: Run) -> View:

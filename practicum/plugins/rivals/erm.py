@@ -130,7 +130,7 @@ def by_exemplars(most: int) -> Critic:
         right: list[dict[str, Any]] = []
         for exemplar in output.exemplars:
             failed = group[exemplar.case - 1] if 0 < exemplar.case <= len(group) else None
-            target = failed.task.target if failed is not None and run.labels else None
+            target = failed.task.target if failed is not None and run.targets else None
             if failed is not None and target is not None and normalise(exemplar.answer) == normalise(target):
                 fields = {"task": failed.task.input, "answer": target, "sources": [*failed.sources]}
                 right.append({**fields, "solution": clean(exemplar.solution)})

@@ -190,7 +190,7 @@ class BayesianSearch(PackageSearch):
         from dspy.utils.callback import BaseCallback
 
         def example(task: Task) -> Any:
-            target = {"answer": task.target} if self.run.labels and task.target is not None else {}
+            target = {"answer": task.target} if self.run.targets and task.target is not None else {}
             return dspy.Example(task=TaskInput(task), **target).with_inputs("task")
 
         self.ask, settings = ask, self.settings

@@ -382,7 +382,7 @@ async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run
     empty."""
     lessons = []
     for attempt in attempts:
-        right = attempt.task.target if run.labels else None
+        right = attempt.task.target if run.targets else None
         if right is not None or not attempt.trace.lost:
             text = evidence(attempt) if right is None else f"Input: {attempt.task.text}\nOutput: {right}"
             working = evidence(attempt) if attempt.feedback.success else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from python_kit import Seen, in_space, learned, refused, slow
 from python_roles import asks, down, ignorant, knowing, model
-from python_tasks import messages, number, word
+from python_tasks import message, messages, number, word
 
 ONE = messages(1)
 HALVES = ("first half", "second half")
@@ -185,6 +186,23 @@ def test_by_task_one_whole_trace_is_shown_and_by_none_nothing(tmp_path: Path, ex
     shown = [move[SHOWN] for move in moves(tested)]
     assert all(bool(id) is bool(traces) for id in shown)
     assert len({seen.result.context.get(id).data["trace"] for id in shown if id}) == traces
+
+
+def as_shown(call: Any) -> Any:
+    """An agent that repeats the experience that it is shown as an example to follow, and else is right."""
+    shown = [turn.assistant for turn in call.prompt.turns if "an example to avoid" not in turn.user]
+    return {"answer": shown[-1]} if shown else knowing(call)
+
+
+def test_a_repeated_solution_votes_on_its_experience_which_is_retired_after_failures_in_a_row(tmp_path: Path) -> None:
+    """The answer to a question changes after 30 tasks. Then each failure is experience to avoid."""
+    tasks = [replace(message(1), id=f"s{n}", target=word(1 if n < 30 else 2)) for n in range(36)]
+    seen = mael(tmp_path, tasks, {"online": True, "depth": 0}, rules={"agent": as_shown})
+    assert [report.attempts[0].score.value for report in seen.steps] == [1.0] * 30 + [0.0] * 6
+    old, *failures = seen.result.context
+    assert (old.text, old.retired, old.helpful, old.uses) == (word(1), True, 29, 29 + old.harmful)
+    assert 2 <= old.failing == old.harmful <= 4
+    assert [(entry.data["reward"], entry.retired) for entry in failures] == [(0.0, False)] * 6
 
 
 @pytest.mark.parametrize(("reward", "shown"), [("high", 0.9), slow("low", 0.5)])

@@ -205,23 +205,56 @@ def test_without_labels_the_targets_change_no_prompt(tmp_path: Path, name: str) 
     assert scores == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("name", cases(METHODS, "ace", "unified"))
+def test_without_targets_learning_sees_only_whether_an_answer_is_right(tmp_path: Path, name: str) -> None:
+    """No answer is right, so with other targets all prompts are the same."""
+
+    def prompts(folder: str, tasks: list[practicum.Task]) -> list[tuple[str, str]]:
+        played = model(agent=ignorant)
+        learned(tmp_path / folder, tasks, played, name, METHODS[name].settings, targets=False, nonce="the same")
+        return sorted((call.role, call.text) for call in played.calls)
+
+    if METHODS[name].needs:
+        pytest.importorskip(METHODS[name].needs)
+    seen = prompts("some", LEARNED[:2])
+    assert seen == prompts("others", [replace(task, target="another") for task in LEARNED[:2]])
+    assert seen or name in TEAMS
+
+
 STREAMS = [*CORE, "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo"]
 
 
-@pytest.mark.parametrize("name", cases(STREAMS, "ace", "unified"))
-def test_online_every_task_is_predicted_before_it_is_learned_from(tmp_path: Path, name: str) -> None:
-    """So a stream without repetitions scores as an agent without lessons: no prediction has seen its answer."""
+def stream_settings(name: str) -> dict[str, Any]:
     settings = {**METHODS[name].settings, "online": True}
     settings.pop("epochs", None)
     if name == "combee":
         settings["batch"] = 1
     if name == "rcl":
         settings |= {"replay": 0, "attempted": None}
-    seen = learned(tmp_path, LEARNED, model(), name, settings)
+    return settings
+
+
+@pytest.mark.parametrize("name", cases(STREAMS, "ace", "unified"))
+def test_online_every_task_is_predicted_before_it_is_learned_from(tmp_path: Path, name: str) -> None:
+    """So a stream without repetitions scores as an agent without lessons: no prediction has seen its answer."""
+    seen = learned(tmp_path, LEARNED, model(), name, stream_settings(name))
     assert seen.result.scores["online"] == 0.0
     order = [attempt.task.id for report in seen.steps for attempt in report.attempts]
     assert order == [task.id for task in LEARNED]
     assert METHODS[name].score == 0.0 or seen.roles["agent"] >= len(LEARNED)
+
+
+@pytest.mark.parametrize("name", cases(STREAMS, "ace", "unified"))
+def test_a_stream_goes_on_where_a_label_is_missing(tmp_path: Path, name: str) -> None:
+    """The task is attempted and has no score. Tasks that are not a stream need a label each."""
+    tasks = [LEARNED[0], replace(LEARNED[1], target=None), LEARNED[2]]
+    with refused("tasks.no_target"):
+        learned(tmp_path, tasks, model(), name)
+    seen = learned(tmp_path, tasks, model(), name, stream_settings(name))
+    scored = {attempt.task.id: attempt.score for report in seen.steps for attempt in report.attempts}
+    assert [scored[task.id] is None for task in tasks] == [False, True, False]
+    assert seen.result.scores["online"] == 0.0
+    assert any("1 of 3 tasks" in text for _, text in seen.warnings)
 
 
 SEARCHES = [name for name, table in METHODS.items() if table.rival and "instructions" in table.sections]
