@@ -74,8 +74,8 @@ def test_every_table_runs(tmp_path: Path, name: str) -> None:
 
 def test_a_table_with_the_agent_without_learning_has_the_whole_history_in_the_prompt_too() -> None:
     for table in all_tables():
-        known = {variant.method for variant in table.variants} & {"none", "icl"}
-        assert len(known) != 1, table.name
+        of_both = {variant.method for variant in table.variants} & {"none", "icl"}
+        assert len(of_both) != 1, table.name
 
 
 def test_every_table_retrieves_by_cosine_unless_another_way_is_set() -> None:

@@ -194,7 +194,7 @@ def as_shown(call: Any) -> Any:
     return {"answer": shown[-1]} if shown else knowing(call)
 
 
-def test_a_repeated_solution_votes_on_its_experience_which_is_retired_after_failures_in_a_row(tmp_path: Path) -> None:
+def test_a_repeated_solution_is_a_vote_and_failures_in_a_row_retire_experience(tmp_path: Path) -> None:
     """The answer to a question changes after 30 tasks. Then each failure is experience to avoid."""
     tasks = [replace(message(1), id=f"s{n}", target=word(1 if n < 30 else 2)) for n in range(36)]
     seen = mael(tmp_path, tasks, {"online": True, "depth": 0}, rules={"agent": as_shown})
