@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from practicum.core.trust import Trust
 from practicum.core.views import behind
+from practicum.core.visible import visible_to_model
 from practicum.core.words import one_line, quantity
 from practicum.serve.access import Role
 from practicum.session.outcomes import Effect
@@ -74,6 +75,10 @@ class Reported(Answer):
         return f"{done}{score}.{effect}"
 
 
+LONGEST_REPEATED = 2_000
+"""Number of characters up to which a text for a model repeats the model's request."""
+
+
 class ShownText(Answer):
     """View that was selected for a request, as one text. `entries` (ids with similarities to the request) and
     `corrections` (numbers) were retrieved for the request."""
@@ -85,11 +90,18 @@ class ShownText(Answer):
     corrections: list[int]
 
     def as_text(self) -> str:
-        lines = [self.text or "Nothing is known about this yet.", ""]
+        return self.before("")
+
+    def before(self, request: str) -> str:
+        """Return the text for a model that goes on to answer a request. The text ends with the request, unless the
+        request is long. If a text ends with ids, a small model answers with an id (docs/results.md)."""
+        lines = [f"Interaction: {self.interaction}. Give it to `report` when the outcome is known."]
         if self.corrections:
             # The ids are in the order in which the text shows the notes.
-            lines.append(f"Ids of these notes and corrections: {', '.join(f'c{n}' for n in self.corrections)}.")
-        lines.append(f"Interaction: {self.interaction}. Give it to `report` when the outcome is known.")
+            lines.append(f"Ids of the notes and corrections below: {', '.join(f'c{n}' for n in self.corrections)}.")
+        lines += ["", self.text or "Nothing is known about this yet."]
+        if self.text and 0 < len(request) <= LONGEST_REPEATED:
+            lines += ["", "# The present request", visible_to_model(request)]
         return "\n".join(lines)
 
 

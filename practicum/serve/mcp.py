@@ -33,7 +33,7 @@ from practicum.core.errors import PracticumError, error_body
 from practicum.core.views import behind
 from practicum.core.words import one_line
 from practicum.serve.access import includes, require_role
-from practicum.serve.answers import Answer, PlaybookPage
+from practicum.serve.answers import Answer, PlaybookPage, ShownText
 from practicum.serve.api import Operation
 from practicum.serve.mcp_opening import INSTRUCTIONS, NAME, VERSION
 from practicum.serve.operations import OPERATIONS
@@ -68,6 +68,7 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
         return ListToolsResult(tools=[Tool.model_validate(listing(tool)) for tool in tools])
 
     async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+        content: dict[str, Any] | None
         if (operation := OPERATIONS.get(params.name)) is None:
             names = ", ".join(OPERATIONS)
             raise _refusal("request.malformed", f"no tool named {params.name!r:.80}: choose from {names}")
@@ -79,6 +80,10 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
             require_role(caller.roles, operation.role, f"the tool {operation.name}", AGENT)
             answer = await caller.perform(operation, arguments)
             text, content, wrong = answer.as_text(), answer.as_json(), False
+            if isinstance(answer, ShownText):
+                # Some clients show a model the structured content in place of the text: JSON with escaped line breaks,
+                # which ends with ids.
+                text, content = answer.before(str(arguments["input"])), None
         except PracticumError as error:
             text, content, wrong = str(error), {"error": error.body()}, True
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content, is_error=wrong)

@@ -521,6 +521,12 @@ class ToolResult:
     data: Any
     failed: bool
 
+    @property
+    def interaction(self) -> str:
+        """The id of the interaction that `recall` began."""
+        (id,) = re.findall(r"^Interaction: (\S+)\. ", self.text, re.MULTILINE)
+        return str(id)
+
 
 @dataclass(frozen=True)
 class Agent:

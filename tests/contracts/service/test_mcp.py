@@ -65,9 +65,8 @@ def test_the_next_session_has_the_memory_of_this_one(transport: str, plain: Serv
     with over_http(space) as first:
         assert "recall" in (first.client.instructions or "")
         shown = first.do("recall", input=QUESTION)
-        assert RIGHT not in shown.text
-        id = shown.data["interaction"]
-        assert id in shown.text
+        assert shown.text.endswith("Nothing is known about this yet.")
+        id = shown.interaction
         assert first.do("report", interaction=id, target=RIGHT, answer="red").data["correction"] == "in effect"
         first.do("remember", text=NOTE, about="lost cards")
         report = first.do("report", interaction=id, score=0, comment="the user wrote so")
@@ -77,6 +76,10 @@ def test_the_next_session_has_the_memory_of_this_one(transport: str, plain: Serv
         recalled = second.do("recall", input=QUESTION)
         assert RIGHT in recalled.text
         assert NOTE in recalled.text
+        # A small model goes on from the end. Some clients show it the structured content in place of the text.
+        assert recalled.text.endswith(f"\n\n# The present request\n{QUESTION}")
+        assert recalled.data is None
+        assert "present request" not in second.do("recall", input=f"{QUESTION} {'Please. ' * 300}").text
         if transport == "stdio":
             # Without --grant.
             assert second.tools().keys() == of_roles("ask", "report")
@@ -150,7 +153,7 @@ def test_the_tools_of_an_agent_are_those_of_its_keys_roles(locked: Client) -> No
 def test_an_agent_removes_only_its_notes_and_its_flagged_notes_wait(locked: Client, keyed: Service) -> None:
     key = agent_key(locked, "ask", "report")
     with over_http(key) as agent, over_http(key.as_user("anna")) as anna:
-        id = agent.do("recall", input=QUESTION).data["interaction"]
+        id = agent.do("recall", input=QUESTION).interaction
         # An answer that equals the target is a correction too.
         report = agent.do("report", interaction=id, target=RIGHT, answer=f"{RIGHT.upper()}.")
         assert report.data["correction"] == "in effect"

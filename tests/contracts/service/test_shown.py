@@ -195,8 +195,7 @@ def test_a_version_shows_the_same_at_every_face(name: str, service: Service, tmp
     # `recall`, `ask` and `practicum run`, for the last question.
     with over_http(space) as agent:
         recalled = agent.do("recall", input=question)
-    assert recalled.data["text"] == "\n\n".join(through)
-    assert recalled.text.startswith(recalled.data["text"])
+    assert "\n\n".join(through) in recalled.text
     played = scripted(**METHODS[name].rules)
     calls = prompts_of(query(seen, played, question), played)
     assert [shows(prompt, shown) for prompt in asked(calls, question)].count(False) == 0
