@@ -38,6 +38,11 @@ def framed(pages: Sequence[str], nonce: str) -> tuple[str, ...]:
     return f"{NOTES.format(nonce=nonce)}\n<notes-{nonce}>", *pages, f"</notes-{nonce}>"
 
 
+def framed_again(page: str, nonce: str) -> str:
+    """Put a page between the marks that an earlier part of the same text announces. Without a nonce, add no marks."""
+    return f"<notes-{nonce}>\n{page}\n</notes-{nonce}>" if nonce and page else page
+
+
 def framed_view(view: View, nonce: str) -> View:
     """Put the pages of a view between marks. A view whose pages are instructions (`instructing`) is returned
     unchanged."""

@@ -80,21 +80,23 @@ LONGEST_REPEATED = 2_000
 
 
 class ShownText(Answer):
-    """View that was selected for a request, as one text. `entries` (ids with similarities to the request) and
-    `corrections` (numbers) were retrieved for the request."""
+    """View that was selected for a request, as one text to show before the request, and a `closing` to show after it.
+    `entries` (ids with similarities to the request) and `corrections` (numbers) were retrieved for the request."""
 
     interaction: str
     version: int
     text: str
     entries: list[list[str | float]]
     corrections: list[int]
+    closing: str = ""
 
     def as_text(self) -> str:
         return self.before("")
 
     def before(self, request: str) -> str:
         """Return the text for a model that goes on to answer a request. The text ends with the request, unless the
-        request is long. If a text ends with ids, a small model answers with an id (docs/results.md)."""
+        request is long, and with the closing. If a text ends with ids, a small model answers with an id
+        (docs/results.md)."""
         lines = [f"Interaction: {self.interaction}. Give it to `report` when the outcome is known."]
         if self.corrections:
             # The ids are in the order in which the text shows the notes.
@@ -102,6 +104,8 @@ class ShownText(Answer):
         lines += ["", self.text or "Nothing is known about this yet."]
         if self.text and 0 < len(request) <= LONGEST_REPEATED:
             lines += ["", "# The present request", visible_to_model(request)]
+        if self.closing:
+            lines += ["", self.closing]
         return "\n".join(lines)
 
 

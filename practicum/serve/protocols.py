@@ -133,10 +133,11 @@ class _ContentBlock(Struct):
 @dataclass(frozen=True)
 class Insertion:
     """Insertion into a request: `note` goes before the text of a user's message, and `turns` go before the message as
-    earlier messages."""
+    earlier messages. `closing` is for texts of the operation `recall`, and follows the request."""
 
     note: str = ""
     turns: tuple[Turn, ...] = ()
+    closing: str = ""
 
 
 @dataclass(frozen=True)

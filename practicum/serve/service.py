@@ -19,7 +19,7 @@ from sqlalchemy import func
 
 from practicum.core.errors import PracticumError
 from practicum.core.views import exchanges
-from practicum.engine.framing import framed
+from practicum.engine.framing import framed, framed_again
 from practicum.serve import answers
 from practicum.serve.alarms import Alarms
 from practicum.serve.counts import FaultCounter, ServiceCounts
@@ -298,9 +298,10 @@ class Service:
         turns = [turn for one in shown.learned.values() for turn in one.turns]
         solved = "\n".join(framed([exchanges(turns)], space.nonce)) if turns else ""
         text = "\n\n".join(filter(None, [shown.fixed, *notes, solved]))
+        (closing,) = [one.closing for one in shown.learned.values()][-1:] or [""]
         return answers.ShownText(
             interaction=id, version=shown.version, text=text, entries=[[*pair] for pair in shown.entries],
-            corrections=[*shown.corrections],
+            corrections=[*shown.corrections], closing=framed_again(closing, space.nonce),
         )  # fmt: skip
 
     def wait_to_learn(self, space: ServedSpace) -> None:

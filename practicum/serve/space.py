@@ -37,6 +37,7 @@ from practicum.session.shown_corrections import (
     Corrections,
     Near,
     corrected_view,
+    nearest_answer,
 )
 from practicum.store.database import Store
 from practicum.store.names import EDITED, LIVE, read_every_name, read_head
@@ -410,7 +411,9 @@ class ServedSpace:
         introduced = bool(looked_up) and view.citable and not view.fixed
         view = corrected_view(replace(view, pages=tuple(looked_up)), near, self.small)
         solved = [exchanges(view.turns)] if view.turns and not self.small else []
-        return Insertion(self._notes([*view.pages, *solved], introduced), view.turns if self.small else ())
+        return Insertion(
+            self._notes([*view.pages, *solved], introduced), view.turns if self.small else (), nearest_answer(near)
+        )
 
     def _notes(self, pages: Sequence[str], introduced: bool) -> str:
         """Return the text of pages, each between marks. If `introduced`, put the chat agent's introduction of entries

@@ -101,25 +101,28 @@ def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
     elif turns and near:
         pages, turns = [*pages, exchanges(turns)], ()
     notes = [each.correction.text for each in near if each.correction.note]
-    similar = [each for each in reversed(near) if not each.same and not each.correction.note]
-    similar_heading = f"{_nearest_answer(similar[0])}{SIMILAR_HEADING}" if similar else ""
-    similar_texts = [each.correction.text for each in similar]
+    similar = [each.correction.text for each in reversed(near) if not each.same and not each.correction.note]
     same = [each.correction.text for each in near if each.same]
-    for heading, texts in ((NOTED, notes), (similar_heading, similar_texts), (HEADING, same)):
+    for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
         if texts:
             pages.append("\n".join([heading, *texts]))
     more = sum(map(count_tokens, pages[len(view.pages) :]))
     return replace(view, pages=tuple(pages), turns=turns, tokens=view.tokens + more)
 
 
-def _nearest_answer(near: Near) -> str:
-    """Return the answer to the most similar request as a sentence. Small models follow this sentence more than a list.
-    So it is left out if the request may be about something else, if no other request had the answer, and for an answer
-    of several lines."""
-    answer = visible_to_model(near.correction.target)
-    if near.cosine < SIMILAR["small"] or not near.recurs or not answer or "\n" in answer:
+def nearest_answer(near: Sequence[Near]) -> str:
+    """Return the answer to the most similar of the requests that were corrected, as a sentence to show after the
+    request. Small models follow this sentence more than a list. So it is empty if this request may be about something
+    else, if no other request had the answer, for an answer of several lines, and after a correction of the request
+    itself. The most similar correction in `near` is the last one."""
+    corrections = [each for each in near if not each.correction.note]
+    if not corrections or any(each.same for each in corrections):
         return ""
-    return f"The right answer to the most similar earlier request was: {answer}\n\n"
+    nearest = corrections[-1]
+    answer = visible_to_model(nearest.correction.target)
+    if nearest.cosine < SIMILAR["small"] or not nearest.recurs or not answer or "\n" in answer:
+        return ""
+    return f"The right answer to the most similar earlier request was: {answer}"
 
 
 def _turn(near: Near) -> Turn:

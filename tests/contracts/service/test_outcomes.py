@@ -177,13 +177,24 @@ def test_right_answers_to_similar_requests_are_shown_the_most_similar_first(spac
         space.correct(f"Which team handles {subject}?", f"team {team}")
     shown = space.shown("Which team handles cards that were lost in the library, and who is told of the loss?")
     assert 0 < shown.find("team near") < shown.find("team far")
-    # A very similar request begins with the answer to the most similar one, if several requests had this answer.
-    sentence = "most similar earlier request was: team near"
-    assert sentence not in shown
+
+
+def test_a_very_similar_request_closes_with_the_answer_to_the_most_similar_one(space: Client) -> None:
+    """If several requests had this answer."""
+    asked, less = (
+        "Which team handles library cards of a child that moved away?",
+        "How do I pay the fine for a book late?",
+    )
+    space.correct("Which team handles library cards?", "team near")
+    assert space.post("/v1/context", input=asked)["closing"] == ""
     space.correct("Where do I complain about noise?", "team near")
-    assert sentence in space.shown("Which team handles library cards of a child that moved away?")
-    less = space.shown("How do I pay the fine for a book of the library that came back late?")
-    assert ("team near" in less, sentence in less) == (True, False)
+    sentence = "most similar earlier request was: team near"
+    shown = space.post("/v1/context", input=asked)
+    assert sentence in shown["closing"]
+    assert sentence not in shown["text"]
+    assert "/notes-" in shown["closing"]
+    assert space.post("/v1/context", input=less)["closing"] == ""
+    assert sentence not in space.shown(asked)
 
 
 @pytest.mark.parametrize(("asker", "reporter", "trust"), [("anna", "", "labelled"), ("", "anna", "user")])
