@@ -178,8 +178,8 @@ def rewarded(s: Settings) -> ReflectSeam:
     A solution that repeats the experience that it was shown as an example to follow votes on this experience: helpful
     or harmful, by its reward. With step-wise retrieval, a good solution of this kind teaches nothing more, so it does
     not become experience. In this way an outdated solution is a single experience, which is retired after some failures
-    in a row, and a pool does not grow with tasks of one kind. While learning, this concerns streams only, because the
-    paper shows no experience in learning.
+    in a row, and a pool does not grow with tasks of one kind. The paper shows no experience in learning, so this
+    concerns streams and the setting `while_learning`.
 
     Discarded plans have no reward either, nor have steps whose reward is unknown because a judge failed. A step without
     a reward does not become experience: its lesson has no text, and names only the experience that the step was shown.
