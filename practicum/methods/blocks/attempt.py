@@ -72,17 +72,23 @@ def stored() -> AttemptSeam:
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
     """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch. With
     `learn_from="failures"`, a success is not reflected on. The reflection is stored with the attempt. `per_trace` then
-    returns the lessons of this reflection, and does not reflect again."""
+    returns the lessons of this reflection, and does not reflect again, even if the reflection was lost."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         attempt = await act(task, context, run)
         if attempt.trace.lost or (learn_from == "failures" and attempt.feedback.success is True):
             return attempt
-        lesson = await reflector(attempt, context, (), run.at("reflect"))
-        # `per_trace` repeats a reflection that was lost.
-        return attempt if lesson is None else replace(attempt, rounds=(Round(lesson),))
+        at = run.at("reflect")
+        lesson = await reflector(attempt, context, (), at)
+        return replace(attempt, rounds=(Round(lesson or without_text(attempt, at)),))
 
     return one
+
+
+def without_text(attempt: Attempt, run: Run) -> Lesson:
+    """Return the lesson of a lost reflection. The reflector's model was asked, and asked again to mend its output, so a
+    third question with the same prompt would be paid for nothing."""
+    return Lesson(run.place, "", sources=attempt.sources)
 
 
 def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
@@ -97,9 +103,8 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
         trace, latest = first.trace, first.feedback
         while len(done) < rounds and latest.success is False and not trace.lost:
             at = run.at(f"round {len(done) + 1}")
-            lesson = await reflector(replace(first, trace=trace, feedback=latest), context, done, at)
-            if lesson is None:
-                break
+            tried = replace(first, trace=trace, feedback=latest)
+            lesson = await reflector(tried, context, done, at) or without_text(first, at)
             if not lesson.text:
                 done.append(Round(lesson, trace, latest))
                 break
@@ -114,9 +119,11 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
         first = await act(task, context, run)
         done: list[Round] = []
         while len(done) < rounds and first.feedback.success is not True and not first.trace.lost:
-            lesson = await reflector(first, context, done, run.at(f"round {len(done) + 1}"))
-            if lesson is None or (done and lesson.texts == done[-1].lesson.texts):
+            at = run.at(f"round {len(done) + 1}")
+            lesson = await reflector(first, context, done, at)
+            if done and (lesson is None or lesson.texts == done[-1].lesson.texts):
                 break
+            lesson = lesson or without_text(first, at)
             # All rounds reflect on one attempt, so only the last reflection votes on the entries that the attempt used.
             done = [Round(replace(round.lesson, votes={})) for round in done]
             done.append(Round(lesson))
