@@ -21,6 +21,9 @@ The model is simulated, and knows only its prompt:
   proposer adds nothing that it was not shown, so it often writes fewer bullets than it is asked for.
 - The judge accepts every answer, and an agent of a network solves each task by itself.
 
+With `--model NAME` the agent and the learner are a real model with the profile small, in place of the simulated model;
+`never_shown` then counts retrieved entries only.
+
 All random choices follow from the seed. A bench with one seed says nothing about another world; intervals cover the
 draw of the tasks (Wilson).
 
@@ -71,6 +74,9 @@ MORE_TOPICS = (
 )  # fmt: skip
 MOST_SITUATIONS = (len(TOPICS) + len(MORE_TOPICS)) // 2
 
+QUESTION = f"Sort each message into one of the colors {', '.join(ANSWERS)}. Answer with the color only."
+"""Instructions of a real model."""
+
 OPENINGS = ("Hello,", "Good morning,", "Please help:", "Hi there,", "To the team:", "Urgent:")
 MIDDLES = (
     "a question on {a} and {b} for {domain}", "{domain}: it concerns {b}, and also {a}",
@@ -120,7 +126,7 @@ class World:
 class Plan:
     """Options of the measurement. `wrong` and `missing`: shares of tasks with a wrong label and without a label.
     `late`: number of tasks whose labels arrive together. `noise`: share of the reflector's insights that have a wrong
-    answer. `window`: number of tasks of an accuracy."""
+    answer. `window`: number of tasks of an accuracy. `model`: name of a real model; "": the simulated model."""
 
     tasks: int = 2000
     situations: int = 60
@@ -130,6 +136,7 @@ class Plan:
     noise: float = 0.0
     conflict: str = "last"
     window: int = 200
+    model: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -519,11 +526,13 @@ def measure(method: str, plan: Plan, seed: int, keep: Path | None = None) -> dic
     batch = max(plan.late, LEAST_BATCH.get(method, 1))
     if batch > 1 and "batch" in methods.setting_docs(method):
         settings["batch"] = batch
+    asked: dict[str, Any] = {"profile": "full", "parts": practicum.Parts(clients={"agent": client})}
+    if plan.model:
+        asked = {"profile": "small", "model": plan.model, "instructions": QUESTION, "concurrency": 1, "timeout": 3000}
     with tempfile.TemporaryDirectory(prefix="practicum-rot-") as folder:
         run = practicum.learn(
             world.tasks, method=method, settings=settings, out=(keep or Path(folder)) / f"{method}-{seed}",
-            profile="full", choices=ANSWERS, seed=seed, parts=practicum.Parts(clients={"agent": client}),
-            watch=recorder,
+            choices=ANSWERS, seed=seed, watch=recorder, **asked,
         )  # fmt: skip
         result = asyncio.run(run)
     rows = recorder.rows

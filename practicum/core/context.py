@@ -145,6 +145,11 @@ class Context:
         for page in self.pages:
             yield from page.entries.values()
 
+    def __reversed__(self) -> Iterator[Entry]:
+        """Yield the entries, the newest first."""
+        for page in reversed(self.pages):
+            yield from reversed(page.entries.values())
+
     def get(self, id: str) -> Entry | None:
         number = _number(id, self.letter)
         if number is None or number // PAGE >= len(self.pages):
