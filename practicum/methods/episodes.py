@@ -26,14 +26,16 @@ EPISODES = "episodes"
 class Settings(Batched, RetrievalSettings):
     """Settings of episodes."""
 
-    k: int = Field(default=4, ge=1)
-    """The number of episodes shown with a task: the most similar solved tasks. Failed tasks are not shown."""
+    k: int = Field(default=16, ge=1)
+    """The maximum number of episodes shown with a task: the most similar solved tasks. Failed tasks are not shown."""
+    window: int = Field(default=1000, ge=0)
+    """The maximum number of tokens of the episodes. The four most similar ones are shown even if they are longer."""
 
 
 def method(s: Settings) -> Method:
     """Build the method. Offline, a task with a known answer is kept without an attempt. All other tasks are attempted
     with the episodes so far."""
-    show = similar_turns(s.k, EPISODES)
+    show = similar_turns(s.k, EPISODES, s.window)
     act = answer(show)
     return Method(
         name="episodes",

@@ -22,6 +22,8 @@ from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens
 from practicum.core.words import quantity
 from practicum.engine.state import RunState, Seat
+from practicum.methods import episodes
+from practicum.methods.blocks.show import LEAST, TURN_FRAME
 from practicum.models.budget import Budget, Need
 from practicum.models.prices import Price
 from practicum.models.registry import ROLES, price_of, require_model_name
@@ -46,9 +48,8 @@ MAX_COMPARED = 500
 NEAREST = 4
 """Number of nearest tasks whose most frequent target is the guess for a task."""
 
-FRAME, TURN, TOOLS = 40, 8, 1500
-"""Assumed numbers of tokens: the fixed text of a prompt; the fixed text around a solved task that is shown as a turn;
-the descriptions and results of tools in one model call."""
+FRAME, TOOLS = 40, 1500
+"""Assumed numbers of tokens: the fixed text of a prompt; the descriptions and results of tools in one model call."""
 
 ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
 """Number of tokens that learning from one task adds to the context, by profile; and maximum number of tokens of all
@@ -311,10 +312,12 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     task = sum(count_tokens(t.text) for t in train) / len(train)
     lengths = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
     answer = sum(lengths) / len(lengths)
-    turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0), n)
+    turn, turns = task + answer + TURN_FRAME, getattr(settings, "examples", 0)
+    if isinstance(settings, episodes.Settings):
+        turns = min(settings.k, max(LEAST, int(settings.window / turn)))
     rules = min(ENTRY[profile] * n, MAX_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
-    prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)
+    prompt += min(turns, n) * turn + (TOOLS if config.uses_tools else 0)
     # Before a number, models usually write their reasoning, even without `reasoning`.
     thought = WRITTEN[profile] if config.reasoning or config.scorer == "numeric" else 0
     per_attempt = (config.max_turns + 1) // 2 if config.uses_tools else int(config.asks)

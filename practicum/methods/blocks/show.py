@@ -8,7 +8,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Protocol
 
 from practicum.core.context import Context
@@ -214,16 +214,28 @@ def similarities(matches: Sequence[Match]) -> tuple[tuple[str, float], ...]:
     return tuple((near.entry.id, round(near.similarity, 4)) for near in matches)
 
 
-def similar_turns(k: int, section: str) -> ShowSeam:
+def similar_turns(k: int, section: str, window: int | None = None) -> ShowSeam:
     """Build a show seam for the k entries of a section most similar to the task, as earlier turns, the most similar
-    last."""
+    last. With `window`, entries after the first `LEAST` are shown only as far as all fit this number of tokens."""
     solved = Solved(section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
         matches = await run.nearest(context, task.input, k, solved)
+        if window is not None:
+            matches = matches[: max(fitting((near.entry for near in matches), window), LEAST)]
         return replace(render_turns(near.entry for near in reversed(matches)), retrieved=similarities(matches))
 
     return show
+
+
+LEAST = 4
+"""Number of the most similar solved tasks that are shown at any length."""
+
+
+def fitting(entries: Iterable[Entry], tokens: int) -> int:
+    """Return how many of the first entries together fit this number of tokens as turns."""
+    sizes = accumulate(render_turns([entry]).tokens + TURN_FRAME for entry in entries)
+    return sum(1 for _ in takewhile(lambda size: size <= tokens, sizes))
 
 
 def fitting_turns(section: str, tokens: int | None, nearest: bool) -> ShowSeam:
@@ -237,18 +249,15 @@ def fitting_turns(section: str, tokens: int | None, nearest: bool) -> ShowSeam:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         room = run.room("agent") - count_tokens(task.text) - count_tokens(run.instructions)
-        room, matches = min(room, tokens or room), list[Match]()
-        candidates: Iterable[Entry] = filter(solved, reversed([*context]))
+        room = min(room, tokens or room)
         if nearest:
             matches = await run.nearest(context, task.input, max(room // TURN_FRAME, 1), solved)
-            candidates = [match.entry for match in matches]
-        shown = list[Entry]()
-        for entry in candidates:
-            room -= render_turns([entry]).tokens + TURN_FRAME
-            if room < 0:
-                break
-            shown.append(entry)
-        return replace(render_turns(reversed(shown)), retrieved=similarities(matches[: len(shown)]))
+            entries = [match.entry for match in matches]
+        else:
+            matches, entries = [], [*islice(filter(solved, reversed(context)), max(room // TURN_FRAME, 0))]
+        shown = fitting(entries, room)
+        view = render_turns(reversed(entries[:shown]))
+        return replace(view, retrieved=similarities(matches[:shown]))
 
     return show
 
