@@ -34,7 +34,7 @@ class Recommendation:
 RECOMMENDED: Mapping[str, Recommendation] = {
     "episodes": Recommendation(
         "similar tasks have the same answer, right answers are known, or the model is very small",
-        "bank messages with a 1.5B model: 10.4% before, 87.5% after",
+        "bank messages with a 1.5B model: 16.7% before, 97.9% after",
     ),
     "ace": Recommendation(
         "rules reach further than similar tasks, and people should read and edit the playbook",
