@@ -526,13 +526,13 @@ def measure(method: str, plan: Plan, seed: int, keep: Path | None = None) -> dic
     batch = max(plan.late, LEAST_BATCH.get(method, 1))
     if batch > 1 and "batch" in methods.setting_docs(method):
         settings["batch"] = batch
-    asked: dict[str, Any] = {"profile": "full", "parts": practicum.Parts(clients={"agent": client})}
-    if plan.model:
-        asked = {"profile": "small", "model": plan.model, "instructions": QUESTION, "concurrency": 1, "timeout": 3000}
+    simulated: dict[str, Any] = {"profile": "full", "parts": practicum.Parts(clients={"agent": client})}
+    real = {"profile": "small", "model": plan.model, "instructions": QUESTION, "concurrency": 1, "timeout": 3000}
     with tempfile.TemporaryDirectory(prefix="practicum-rot-") as folder:
         run = practicum.learn(
             world.tasks, method=method, settings=settings, out=(keep or Path(folder)) / f"{method}-{seed}",
-            choices=ANSWERS, seed=seed, watch=recorder, **asked,
+            choices=ANSWERS, seed=seed, watch=recorder,
+            **(real if plan.model else simulated),
         )  # fmt: skip
         result = asyncio.run(run)
     rows = recorder.rows

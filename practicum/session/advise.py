@@ -306,14 +306,14 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     config, settings, train = setup.config, setup.settings, setup.splits.train
     profile = config.profile or "full"
     attempts, thoughts = CALLS[config.method, profile]
-    if config.method == "episodes":  # a task with a target needs no attempt if only the answer is shown
-        shown = config.agent == "chat" and config.labels and config.targets
-        attempts = sum(t.target is None for t in train) / len(train) if shown else 1.0
     task = sum(count_tokens(t.text) for t in train) / len(train)
     lengths = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
     answer = sum(lengths) / len(lengths)
     turn, turns = task + answer + TURN_FRAME, getattr(settings, "examples", 0)
     if isinstance(settings, episodes.Settings):
+        # A task with a target needs no attempt if only the answer is shown.
+        shown = config.agent == "chat" and config.labels and config.targets
+        attempts = sum(t.target is None for t in train) / len(train) if shown else 1.0
         turns = min(settings.k, max(LEAST, int(settings.window / turn)))
     rules = min(ENTRY[profile] * n, MAX_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task

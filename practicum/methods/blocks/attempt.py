@@ -92,7 +92,8 @@ def without_text(attempt: Attempt, run: Run) -> Lesson:
 
 
 def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
-    """Build an act that reflects on an attempt up to `rounds` times, as in ACE, and keeps the lessons of all rounds.
+    """Build an act that reflects on an attempt up to `rounds` times, as in ACE, and keeps the lessons of all rounds. A
+    lost reflection ends the rounds.
 
     `retry`: after a failure the agent tries again with the reflection, until the first success, which confirms the last
     reflection. `critique`: the reflector improves its lesson, until the new lesson equals the lesson before."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, islice, takewhile
+from itertools import takewhile
 from typing import Protocol
 
 from practicum.core.context import Context
@@ -32,6 +32,9 @@ from practicum.engine.judge import judged_feedback
 from practicum.engine.loop import ShowSeam, view_of
 from practicum.engine.run import Run
 from practicum.retrieval.search import Filter, Match
+
+LEAST = 4
+"""Number of the most similar solved tasks that are shown at any length."""
 
 TURN_FRAME = 16
 """Approximate number of tokens that a chat template adds to one turn of a user and an assistant."""
@@ -222,20 +225,21 @@ def similar_turns(k: int, section: str, window: int | None = None) -> ShowSeam:
     async def show(context: Context, task: Task, run: Run) -> View:
         matches = await run.nearest(context, task.input, k, solved)
         if window is not None:
-            matches = matches[: max(fitting((near.entry for near in matches), window), LEAST)]
+            matches = matches[: max(len(fitting((near.entry for near in matches), window)), LEAST)]
         return replace(render_turns(near.entry for near in reversed(matches)), retrieved=similarities(matches))
 
     return show
 
 
-LEAST = 4
-"""Number of the most similar solved tasks that are shown at any length."""
-
-
-def fitting(entries: Iterable[Entry], tokens: int) -> int:
-    """Return how many of the first entries together fit this number of tokens as turns."""
-    sizes = accumulate(render_turns([entry]).tokens + TURN_FRAME for entry in entries)
-    return sum(1 for _ in takewhile(lambda size: size <= tokens, sizes))
+def fitting(entries: Iterable[Entry], tokens: int) -> list[Entry]:
+    """Return the first entries that together fit this number of tokens as turns."""
+    shown = list[Entry]()
+    for entry in entries:
+        tokens -= render_turns([entry]).tokens + TURN_FRAME
+        if tokens < 0:
+            break
+        shown.append(entry)
+    return shown
 
 
 def fitting_turns(section: str, tokens: int | None, nearest: bool) -> ShowSeam:
@@ -249,15 +253,13 @@ def fitting_turns(section: str, tokens: int | None, nearest: bool) -> ShowSeam:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         room = run.room("agent") - count_tokens(task.text) - count_tokens(run.instructions)
-        room = min(room, tokens or room)
+        room, matches = min(room, tokens or room), list[Match]()
+        candidates: Iterable[Entry] = filter(solved, reversed(context))
         if nearest:
             matches = await run.nearest(context, task.input, max(room // TURN_FRAME, 1), solved)
-            entries = [match.entry for match in matches]
-        else:
-            matches, entries = [], [*islice(filter(solved, reversed(context)), max(room // TURN_FRAME, 0))]
-        shown = fitting(entries, room)
-        view = render_turns(reversed(entries[:shown]))
-        return replace(view, retrieved=similarities(matches[:shown]))
+            candidates = (match.entry for match in matches)
+        shown = fitting(candidates, room)
+        return replace(render_turns(reversed(shown)), retrieved=similarities(matches[: len(shown)]))
 
     return show
 
