@@ -109,7 +109,8 @@ def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
             return
         difference = diff_contexts(before, before.apply(delta).context)
         print_diff(out, *difference)
-        if removed := [edit.id for edit in delta.edits if isinstance(edit, Delete)]:
+        deleted = {edit.id for edit in delta.edits if isinstance(edit, Delete)}
+        if removed := [one.id for one in before if one.id in deleted and not one.retired]:
             confirm(f"Delete {', '.join(removed)} from {run}?", yes)
         after = apply_edits(store, lambda last: delta).context
     out.result({"run": str(run), "version": after.version, **diff_json(*difference)})

@@ -7,11 +7,12 @@ has changed, unless an entry that the text edits has changed too.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from practicum.core.bounded import clean
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, changed_entries
+from practicum.core.edits import RETIRED, Add, Delete, Delta, Edit, Entry, Update, changed_entries
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.playbook import MarkdownEntry, export, read_items
 from practicum.core.visible import visible
@@ -25,8 +26,12 @@ HAND = ("hand",)
 HELP = """\
 Change texts, remove items, move items to other sections, or add items without an id
 ("- If ..., then ..."); then save the file and close the editor. An id identifies the entry
-of an item. Changes of the counts (+helpful/-harmful) are ignored.
+of an item. Changes of the counts (+helpful/-harmful) are ignored. A retired item that you
+move to another section is used again, as a new entry without counts.
 """
+
+_RETIRED = "Retired: "
+"""Beginning of the headings above retired entries."""
 
 _TITLE = re.compile(r"# Playbook of (.*), version (\d+)$", re.MULTILINE)
 
@@ -38,13 +43,14 @@ _OWN_TITLE = re.compile(r"\A# Playbook(?: of .*, version \d+)?$", re.MULTILINE)
 
 def as_text(run: Path, context: Context) -> str:
     title = f"# Playbook of {run.resolve().name}, version {context.version}\n\n{HELP}"
-    return title + _exported(context).removeprefix(_PLAYBOOK)
+    return title + _exported(context, retired=True).removeprefix(_PLAYBOOK)
 
 
-def _exported(context: Context) -> str:
-    """Return the entries as markdown for an editor, with hidden characters made visible. The run keeps the hidden
-    characters of entries that are not edited."""
-    return visible(export(context, "markdown"))
+def _exported(context: Context, *, retired: bool) -> str:
+    """Return the entries as markdown for an editor, with hidden characters made visible, and retired entries on
+    request. The run keeps the hidden characters of entries that are not edited."""
+    more = [replace(one, section=_RETIRED + one.section.removeprefix(RETIRED)) for one in context if one.retired]
+    return visible(export(context, "markdown", more if retired else ()))
 
 
 def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
@@ -63,7 +69,7 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
                 "of the text",
             )
         base = read_context(store, int(title[2]))
-    delta = _delta(base, text, read_corrections(store))
+    delta = _delta(base, text, read_corrections(store), retired=title is not None)
     for edit in delta.edits:
         for id in changed_entries(edit):
             if _content(base.get(id)) != _content(last.get(id)):
@@ -80,8 +86,9 @@ def _content(entry: Entry | None) -> object:
     return None if entry is None else (entry.section, entry.text, entry.key, entry.data)
 
 
-def _delta(base: Context, text: str, corrections: Context) -> Delta:
-    """Return the edits that turn a context into the text: removals, changes, then new entries.
+def _delta(base: Context, text: str, corrections: Context, *, retired: bool) -> Delta:
+    """Return the edits that turn a context into the text: removals, changes, then new entries. `retired`: whether the
+    text was made with the retired entries, so that a missing one was removed.
 
     An export also contains the corrections and notes, which cannot be edited.
     """
@@ -89,8 +96,9 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
         raise ContextFileError(
             "playbook.empty", "the text is empty: to remove all entries, delete the items and keep the headings"
         )
-    before = {item.id: item for item in read_items(_exported(base))[0]}
+    before = {item.id: item for item in read_items(_exported(base, retired=retired))[0]}
     seen: dict[str, int] = {}
+    removed: list[Edit] = []
     changed: list[Edit] = []
     added: list[Edit] = []
     for item in read_items(_OWN_TITLE.sub("", text))[0]:
@@ -117,9 +125,14 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
                 "playbook.invalid_entry",
                 f"line {item.line}: {item.id} has no text: remove the line to delete the entry",
             )
-        if (edit := _update(entry, before[item.id], item)) is not None:
+        if (edit := _update(entry, before[item.id], item)) is None:
+            continue
+        if entry.retired:
+            removed.append(Delete(entry.id, reason="replaced by a new entry"))
+            added.append(_returned(entry, edit, item))
+        else:
             changed.append(edit)
-    removed = [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
+    removed += [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
     return Delta((*removed, *changed, *added))
 
 
@@ -136,6 +149,20 @@ def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
             f"{item.id} (practicum review RUN --reject {item.id} --reason TEXT) and report a new correction or note",
             line=item.line,
         )
+
+
+def _returned(entry: Entry, edit: Update, item: MarkdownEntry) -> Add:
+    """Return the edit that adds a retired entry again. The old votes would retire it at once, so it starts without
+    votes."""
+    if edit.section is None:
+        raise ContextFileError(
+            "playbook.invalid_entry",
+            f"line {item.line}: {entry.id} is retired: move the item to another section to use it again",
+        )
+    text = entry.text if edit.text is None else edit.text
+    key = entry.key if edit.key is None else edit.key
+    data = entry.data if edit.data is None else edit.data
+    return Add(edit.section, text, key, data, sources=(*entry.sources, *HAND), reason="returned by hand")
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import practicum
 from practicum import Count
 
 from .conftest import INSTRUCTIONS
@@ -197,6 +198,35 @@ def test_an_editor_changes_the_playbook_and_a_text_that_cannot_be_applied_is_sav
     monkeypatch.delenv("VISUAL")
     monkeypatch.delenv("EDITOR")
     shell.fails("space edit runs/first")
+
+
+def test_a_retired_entry_is_moved_back_in_the_editor_and_has_no_votes_then(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def retire() -> None:
+        async with practicum.open(shell / "runs/first") as space:
+            await space.edit(practicum.Vote("e1", harmful=9), practicum.Update("e1", section=".retired rules"))
+
+    practicum.run_sync(retire())
+    before = {entry["id"]: entry for entry in shell.json("show runs/first")["entries"]}
+    monkeypatch.delenv("VISUAL", raising=False)
+
+    def edited(heading: str) -> dict[str, Any]:
+        replace = f"t = open(p).read().replace('Retired: rules', '{heading}')"
+        script = shell.file("editor.py", f"import sys\np = sys.argv[1]\n{replace}\nopen(p, 'w').write(t)\n")
+        monkeypatch.setenv("EDITOR", f"{sys.executable} -S {script}")
+        return shell.json("space edit runs/first")
+
+    assert edited("Retired: rules")["version"] is None  # a retired entry that stays is unchanged
+    export = shell.file("export.md", "## rules\n\n- [e1] Look.\n")  # an export has no retired entries
+    shell.fails(f"space edit runs/first --file {export}", error="entry.unknown")
+    value = edited("rules")
+    assert [(one["text"], one["section"]) for one in value["added"]] == [(RULES["e1"], "rules")]
+    after = {entry["id"]: entry for entry in shell.json("show runs/first")["entries"]}
+    (new,) = after.keys() - before.keys()
+    assert before.keys() - after.keys() == {"e1"}
+    assert (after[new]["helpful"], after[new]["harmful"]) == (0, 0)
+    assert {*before["e1"]["sources"]} < {*after[new]["sources"]}
 
 
 def test_a_context_is_scored_with_the_settings_of_its_run(workshop: Shell) -> None:
