@@ -154,8 +154,9 @@ class Place(Conditions):
     temperature of the agent if several attempts at a task should differ; None: the temperature in the settings.
     `member` is the number of this attempt among the attempts at the task, from 1. `actor` names the seat that plays the
     agent, for methods with several agents. `job` is the place of the concurrent job that this place belongs to.
-    `opened` holds the places opened directly below this place, and is discarded with this place. At the top of a run
-    `opened` is None, and `RunState.opened` holds the places for all `Run` objects of the run.
+    `drafts`: whether work at this place is a draft, which is done again later and only counted then. `opened` holds the
+    places opened directly below this place, and is discarded with this place. At the top of a run `opened` is None, and
+    `RunState.opened` holds the places for all `Run` objects of the run.
     """
 
     place: str = ""
@@ -165,6 +166,7 @@ class Place(Conditions):
     member: int = 1
     actor: str = "agent"
     job: str = ""
+    drafts: bool = False
     chain: Chain = field(default_factory=Chain, compare=False)
     opened: set[str] | None = field(default=None, compare=False)
 
@@ -187,7 +189,8 @@ class Place(Conditions):
         return any(f"{place}/".startswith(f"{self.place}/") for place in self._state.unparsed)
 
     def count(self, counter: Count, by: int = 1) -> None:
-        self._state.counts[counter] += by
+        if not self.drafts:
+            self._state.counts[counter] += by
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Self:
         """Open the place `name` below this place, and return the opened place. Raises PlaceTaken if the place was

@@ -451,7 +451,7 @@ def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
 
     async def with_bullets(task: Task, context: Context, run: Run) -> Attempt:
         lessons = await propose(task, context, run.at("propose"))
-        draft = context.apply(await propose.curate(lessons, context, run.at("curate")))
+        draft = context.apply(await propose.curate(lessons, context, replace(run.at("curate"), drafts=True)))
         attempt = await act(task, draft.context, run)
         ids = {id: done.id for done in draft.applied if isinstance(done.edit, Add) for id in done.edit.lessons}
         tried = [replace(x, data={**x.data, "entry": ids.get(x.id, "")}) for x in lessons]

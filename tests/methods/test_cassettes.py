@@ -349,10 +349,12 @@ def test_a_bullet_that_two_proposals_have_joins_the_sources(unified: Seen) -> No
 
 def test_passes_are_refused_cut_and_too_long_and_lose_no_bullet(unified: Seen) -> None:
     errors = unified.result.errors
-    assert {name: errors[name] for name in errors if name != "duplicate_entries"} == {
+    assert errors == {
         # The first pass over the bullets of one task is refused: its proposal stays. One extraction is refused.
         "lost_proposals": 1, "lost_extractions": 1, "unparsed_outputs": 2, "repaired_outputs": 2 + 2 + 1,
         "excess_bullets": 1, "mended_json": 3,
+        # The bullet that two proposals have; the drafts, which merge it too, are not counted.
+        "duplicate_entries": 1,
     }  # fmt: skip
     again = [call for call in unified.calls("reflector") if "You gave 2 bullets." in call.text]
     assert len(again) == 1
