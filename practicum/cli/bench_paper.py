@@ -10,7 +10,7 @@ from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
-from practicum.core.errors import UsageError
+from practicum.core.errors import PracticumError, UsageError
 from practicum.core.types import Task
 from practicum.core.words import quantity
 
@@ -75,11 +75,11 @@ def paper(
             out.print(f"on {data}: {_listed(settings)}")
         out.result({"table": name, "source": table.source, "paper_setup": table.setup, "data": list(table.data)})
         return 0
-    data, learning, suited = _read(tasks, fields)
+    data, learning, suited = _read(tasks, fields, name)
     if test is None:
         learning, testing = _divided(learning, train)
     else:
-        _, testing, suited_to_test = _read(test, fields)
+        _, testing, suited_to_test = _read(test, fields, name)
         suited = suited or suited_to_test
     learning, testing = learning[:train], testing[:test_n]
     if not testing:
@@ -169,15 +169,20 @@ def _divided(tasks: list[Task], train: int) -> tuple[list[Task], list[Task]]:
     return tasks[:train], tasks[train:]
 
 
-def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
+def _read(path: Path, fields: str | None, table: str) -> tuple[str, list[Task], dict[str, Any]]:
     """Return the name of the data set in a file, the tasks of the data set, and the settings that suit these tasks. The
-    name and the settings are empty if the file is not from a public data set.
+    name and the settings are empty if the file is not from a public data set. The error for a file that cannot be read
+    says where the data sets of the table are.
     """
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.formats import convert, matching_formats
 
-    if fields is not None or not matching_formats(path):
-        return "", read_tasks(path, fields), {}
-    data = convert(path)
+    try:
+        if fields is not None or not matching_formats(path):
+            return "", read_tasks(path, fields), {}
+        data = convert(path)
+    except PracticumError as error:
+        error.args = (f"{error}; practicum bench paper {table} says where its data sets are",)
+        raise
     suited = {"scorer": data.scorer, "choices": data.choices, "instructions": data.instructions}
     return data.format, list(data.tasks), suited
