@@ -7,8 +7,9 @@ This module defines and reads both forms of such reports: fields of a JSON answe
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -25,9 +26,12 @@ class Doubt(Output):
     why: Annotated[str, MaxChars(120)]
 
 
-CITING: dict[str, Any] = {
-    "used": (Annotated[list[EntryId], MaxItems(3)], Field(description="ids of the entries that apply, best first")),
-}
+MOST_CITED = 3
+"""Maximum number of entries that an answer cites."""
+
+_Cited = Annotated[list[EntryId], MaxItems(MOST_CITED)]
+
+CITING: dict[str, Any] = {"used": (_Cited, Field(description="ids of the entries that apply, best first"))}
 """Additional fields of an answer if the entries of the view can be cited."""
 
 ANNOTATING: dict[str, Any] = {
@@ -67,6 +71,25 @@ def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
         parts[label], _, rest = parts[label].partition("\n")
         parts["Answer"] = rest.strip()
     return {**parts, "Answer": parts.get("Answer") or text.strip()}
+
+
+def parts_grammar(labels: Sequence[str], choices: Sequence[str]) -> str:
+    """Return a grammar for llama.cpp that accepts these parts, each on one line, with up to `MOST_CITED` ids in "Used"
+    and one of the choices as the answer. Without choices the answer is any text; without labels the text is the answer;
+    without both, the grammar is empty. A small model without a grammar may list ids up to its limit of tokens, and
+    never answer."""
+    if not labels and not choices:
+        return ""
+    bodies = {"Used": "ids", "Answer": "answer"}
+    parts = [f'"{label}: " {bodies.get(label, "line")}' for label in labels] or ["answer"]
+    rules = {
+        "root": ' "\\n" '.join(parts),
+        "ids": f'"none" | id (", " id){{0,{MOST_CITED - 1}}}',
+        "id": '"[e" [0-9]{1,6} "]"',
+        "line": "[^\\n]{1,300}",
+        "answer": " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices) or ".+",
+    }
+    return "\n".join(f"{name} ::= {rule}" for name, rule in rules.items())
 
 
 def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:

@@ -39,9 +39,9 @@ class AgentRun(Protocol):
         """Call a model and return its answer as an object of `schema`. `form`: JSON schema that is sent to the model in
         place of the schema of `schema`."""
 
-    async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        """Call a model and return its answer as text. The answer is one of `choices` if the server can enforce
-        choices."""
+    async def ask_text(self, role: str, prompt: Prompt, grammar: str = "") -> str:
+        """Call a model and return its answer as text. The grammar, in llama.cpp's notation, holds if the server can
+        enforce it."""
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """Perform an action on the outside world, journal its result, and return the result as a JSON value. A resume

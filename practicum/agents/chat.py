@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from practicum.agents.annotations import PARTS, parts_report, read_annotations, read_citations, read_parts
+from practicum.agents.annotations import (
+    PARTS,
+    parts_grammar,
+    parts_report,
+    read_annotations,
+    read_citations,
+    read_parts,
+)
 from practicum.agents.base import AgentRun
 from practicum.core.types import Instructions, Profile, Prompt, Task, Trace, Turn
 from practicum.core.views import View
@@ -46,7 +53,9 @@ class ChatAgent:
         choosing = choosing_among(self.choices, view, run.profile)
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
         prompt = first_prompt(task, view, turns, self.instructions, choosing, usage, form)
-        text = await run.ask_text("agent", prompt, () if labels else self.choices)
+        # A capable model's reasoning and doubts may have several lines.
+        grammar = "" if labels and run.profile == "full" else parts_grammar(labels, self.choices)
+        text = await run.ask_text("agent", prompt, grammar)
         parts = read_parts(text, labels) if labels else {"Answer": text.strip()}
         report: Any = parts_report(parts)
         chosen = named_choices(self.choices, parts["Answer"])

@@ -155,13 +155,13 @@ class Calls(Place):
             self.count(lost)
             return None
 
-    async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        """Ask a model for plain text. The text is one of the `choices` if the server can enforce choices. A text that
-        was cut at the limit of output tokens is returned unchanged, and counted. Raises OutputError if the text is
+    async def ask_text(self, role: str, prompt: Prompt, grammar: str = "") -> str:
+        """Ask a model for plain text. The grammar, in llama.cpp's notation, holds if the server can enforce it. A text
+        that was cut at the limit of output tokens is returned unchanged, and counted. Raises OutputError if the text is
         empty."""
         prompt = self._framed(role, prompt)
-        held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
-        reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
+        held = grammar and self._state.seat(self.actor if role == "agent" else role).client.enforces_grammars
+        reply = await self._call(role, prompt, {"grammar": grammar} if held else None, None, 0)
         if reply.silence is not None:
             raise self.silent(reply.silence, self._state.seat(self.actor if role == "agent" else role).client.name)
         self.count(Count.CUT_TEXTS, reply.cut)

@@ -134,8 +134,8 @@ class Client(Protocol):
     def priced(self) -> bool: ...
 
     @property
-    def holds_to_choices(self) -> bool:
-        """Whether a schema {"enum": [...]} forces the answer to be one of the texts in the list. Such an answer is
+    def enforces_grammars(self) -> bool:
+        """Whether a schema {"grammar": "..."} forces the answer to match this grammar of llama.cpp. Such an answer is
         plain text, not JSON."""
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply: ...

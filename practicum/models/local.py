@@ -13,7 +13,7 @@ import secrets
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -235,11 +235,6 @@ def _grammar(schema: str) -> str:
             "output.unsupported_schema", f"llama.cpp cannot convert the schema {schema[:200]} to a grammar: {error}"
         ) from error
     return re.sub(r"^space ::= .*$", 'space ::= ""', grammar, flags=re.MULTILINE)
-
-
-def choice_grammar(choices: Sequence[str]) -> str:
-    """Return a grammar that accepts each of these texts, and no other text."""
-    return "root ::= " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
 
 
 def compact_grammar(schema: dict[str, Any]) -> str:

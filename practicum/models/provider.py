@@ -17,7 +17,7 @@ from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
 from practicum.models.client import JSON, CallOptions, Reply, Wait, causes, once_per_schema
 from practicum.models.command_line import CommandLineModel
 from practicum.models.keys import without_keys
-from practicum.models.local import choice_grammar, compact_grammar
+from practicum.models.local import compact_grammar
 from practicum.models.prompting import prompt_tokens
 from practicum.models.receiving import within_limit
 from practicum.models.refused import Form, RefusedParameters, Structure
@@ -92,7 +92,7 @@ class ProviderClient:
         self._parameters = once_per_schema(self._make_parameters)
 
     @property
-    def holds_to_choices(self) -> bool:
+    def enforces_grammars(self) -> bool:
         return self.structure == "grammar"
 
     @property
@@ -179,8 +179,8 @@ class ProviderClient:
     ) -> SentRequest:
         """Return the request, without parameters that the server refused before."""
         form = refused.form(self.structure)
-        if schema is not None and form != "grammar" and schema.keys() == {"enum"}:
-            schema = None  # only a grammar can restrict a plain answer to choices
+        if schema is not None and form != "grammar" and schema.keys() == {"grammar"}:
+            schema = None  # a grammar for plain text; the server refused grammars
         prompt, settings = refused.prompt(prompt, form, schema), refused.settings(settings)
         sent = {*settings, *settings.get("extra_body", ())}
         if "max_tokens" in settings and not isinstance(model, ChatModel):
@@ -270,8 +270,7 @@ class ProviderClient:
         """Return the body fields that ask a server of the OpenAI protocol for JSON of this schema."""
         assert isinstance(self.model, ChatModel)
         if self.structure == "grammar":
-            grammar = choice_grammar(schema["enum"]) if schema.keys() == {"enum"} else compact_grammar(schema)
-            return {"grammar": grammar}
+            return schema if schema.keys() == {"grammar"} else {"grammar": compact_grammar(schema)}
         form: JSON = {"schema": untitled(schema), "strict": True}
         if not is_strict(schema):
             output = self.model.provided.customize_request_parameters(self._parameters(schema)).output_object

@@ -70,7 +70,7 @@ class ScriptedClient:
     slots: int | None = None
     calls: list[Call] = field(default_factory=list)
     priced: bool = True
-    holds_to_choices: bool = False
+    enforces_grammars: bool = False
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedClient:

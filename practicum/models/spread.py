@@ -109,8 +109,8 @@ class Spread:
         return self._any.priced
 
     @property
-    def holds_to_choices(self) -> bool:
-        return self._any.holds_to_choices
+    def enforces_grammars(self) -> bool:
+        return self._any.enforces_grammars
 
     def cost(self, usage: Usage) -> float | None:
         return self._any.cost(usage)

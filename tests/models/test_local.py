@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from helpers import wait_until
 from needs import needs
 from refusals import refused
 
+from practicum.agents.annotations import parts_grammar, read_parts
 from practicum.models.local import LocalServer, compact_grammar, resolve
 from practicum.serve.upstream import open_upstream
 
@@ -121,6 +123,21 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
 
 @pytest.mark.local
 @pytest.mark.slow
+@pytest.mark.parametrize("labels", [(), ("Used", "Answer"), ("Used", "Reasoning", "Note", "Answer")])
+@pytest.mark.parametrize("choices", [(), ("amber", "sea blue", 'a "b"')])
+def test_a_small_model_answers_in_its_parts_and_cites_few_entries(
+    server: LocalServer, labels: tuple[str, ...], choices: tuple[str, ...]
+) -> None:
+    grammar = parts_grammar(labels, choices)
+    text = content(ask(server, "Repeat: [e2], [e3], [e4], [e5], [e6], [e7]", grammar=grammar or ..., temperature=0))
+    parts = read_parts(text, labels) if labels else {"Answer": text}
+    assert [*parts] == [*(labels or ["Answer"])]
+    assert not choices or parts["Answer"] in choices
+    assert re.fullmatch(r"none|\[e\d{1,6}\](, \[e\d{1,6}\]){0,2}", parts.get("Used", "none"))
+
+
+@pytest.mark.local
+@pytest.mark.slow
 def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> None:
     text = content(ask(server, "Describe a ball in JSON.", grammar=compact_grammar(SCHEMA)))
     answer = json.loads(text)
@@ -153,6 +170,7 @@ def test_an_answer_ends_at_the_limit_of_the_server_or_of_the_request_and_when_th
 
 LEAVING = """
 import pathlib, sys, time
+from practicum.agents.annotations import parts_grammar, read_parts
 from practicum.models.local import LocalServer
 server = LocalServer(pathlib.Path(sys.argv[1]), slots=1, window=256, log=pathlib.Path(sys.argv[2]))
 print(server.url, flush=True)

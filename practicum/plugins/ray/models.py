@@ -132,7 +132,7 @@ class HostedClient:
     window: int | None
     slots: int
     price: Pricing
-    holds_to_choices: bool = True
+    enforces_grammars: bool = True
 
     @property
     def endpoint(self) -> str:

@@ -118,8 +118,8 @@ class WorkerRun:
         error: OutputError = await self._ask("give_up", role, role, problem, advice)
         return error
 
-    async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        return str(await self._ask("text", f"{role}~0", role, prompt, tuple(choices)))
+    async def ask_text(self, role: str, prompt: Prompt, grammar: str = "") -> str:
+        return str(await self._ask("text", f"{role}~0", role, prompt, grammar))
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         return await self._ask("observed", name, await do())
