@@ -86,7 +86,7 @@ def parts_grammar(labels: Sequence[str], choices: Sequence[str]) -> str:
         "root": ' "\\n" '.join(parts),
         "ids": f'"none" | id (", " id){{0,{MOST_CITED - 1}}}',
         "id": '"[e" [0-9]{1,6} "]"',
-        "line": "[^\\n]{1,300}",
+        "line": "[^\\n]+",
         "answer": " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices) or ".+",
     }
     return "\n".join(f"{name} ::= {rule}" for name, rule in rules.items())

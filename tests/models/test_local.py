@@ -123,7 +123,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
 
 @pytest.mark.local
 @pytest.mark.slow
-@pytest.mark.parametrize("labels", [(), ("Used", "Answer"), ("Used", "Reasoning", "Note", "Answer")])
+@pytest.mark.parametrize("labels", [(), ("Used", "Answer")])
 @pytest.mark.parametrize("choices", [(), ("amber", "sea blue", 'a "b"')])
 def test_a_small_model_answers_in_its_parts_and_cites_few_entries(
     server: LocalServer, labels: tuple[str, ...], choices: tuple[str, ...]
