@@ -12,7 +12,7 @@ from pathlib import Path
 
 from practicum.core.bounded import clean
 from practicum.core.context import Context
-from practicum.core.edits import RETIRED, Add, Delete, Delta, Edit, Entry, Update, changed_entries
+from practicum.core.edits import RETIRED, Add, Delete, Delta, Edit, Entry, Update, changed_entries, ordered_union
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.playbook import MarkdownEntry, export, read_items
 from practicum.core.visible import visible
@@ -162,7 +162,7 @@ def _returned(entry: Entry, edit: Update, item: MarkdownEntry) -> Add:
     text = entry.text if edit.text is None else edit.text
     key = entry.key if edit.key is None else edit.key
     data = entry.data if edit.data is None else edit.data
-    return Add(edit.section, text, key, data, sources=(*entry.sources, *HAND), reason="returned by hand")
+    return Add(edit.section, text, key, data, sources=ordered_union([entry.sources, HAND]), reason="returned by hand")
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:
