@@ -189,7 +189,11 @@ def test_the_program_in_typescript_reports_an_outcome(first: Path, model: Server
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_first_result_is_the_one_that_its_page_shows(tmp_path: Path) -> None:
-    """All commands of the page, with the real model: the demo, a wrong answer, its correction, the right answer."""
+    """All commands of the page, with the real model: the demo, a wrong answer, its correction, the right answer.
+
+    The requests that the model reads in one batch depend on time, and the numbers of a batch on its size. So a message
+    whose teams are almost equally probable is answered in either way: two of 64 messages may differ from the page.
+    """
     needs("xllamacpp", "local")
     port = free_port()
     commands = "\n".join(body for kind, body in blocks_of(DEMO) if kind == "bash")
@@ -203,7 +207,8 @@ def test_the_first_result_is_the_one_that_its_page_shows(tmp_path: Path) -> None
         printed.seek(0)
         text = printed.read()
     assert done.returncode == 0, text
-    assert "before 12%, after 97% on the 64 held-out messages" in text
+    ((before, after),) = re.findall(r"before (\d+)%, after (\d+)% on the 64 held-out messages", text)
+    assert (int(before), int(after)) == (pytest.approx(12, abs=3.5), pytest.approx(97, abs=3.5))
     assert re.findall(r'"content":"(\w+)"', text) == ["Cedar", "Hazel"]
     assert text.rstrip().endswith("Do you sell gift cards in shops? → Hazel")
 
