@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from pathlib import Path
 
 import pytest
 from fenced import needs_fences
@@ -11,8 +13,9 @@ from refusals import refused
 
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.load import require_meta
+from practicum.tasks.sandbox import runner
 from practicum.tasks.sandbox.runner import Limits, Sandbox
-from practicum.tasks.scoring.unit_tests import score_tests
+from practicum.tasks.scoring.unit_tests import SANDBOX, score_tests
 
 PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add them up."""\n'
 TOTALS = """
@@ -23,6 +26,8 @@ def check(candidate):
     assert candidate([5]) == 5, "five"
 """
 META = {"tests": TOTALS, "entry_point": "total", "prompt": PROMPT}
+
+ANSWER = (SANDBOX / "run_answer.py").read_text("utf-8")
 
 
 def total(answer: str, **meta: str) -> Score:
@@ -89,6 +94,29 @@ def test_code_that_is_stopped_scores_zero_and_the_note_names_the_test() -> None:
         scored = total(BODY + harm)
         assert (scored.value, scored.stopped) == (0.0, stopped)
         assert scored.note.startswith(note)
+
+
+@pytest.mark.slow
+@needs_fences
+def test_an_answer_that_ends_late_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = runner._remove
+
+    def remove_late(folder: Path) -> None:
+        time.sleep(3.0 if (folder / "main.py").read_text("utf-8") == ANSWER else 0.0)
+        remove(folder)
+
+    monkeypatch.setattr(runner, "_remove", remove_late)
+    scored = total(BODY + "while True: print('x' * 1000)")
+    assert scored.stopped
+    assert scored.note.startswith("the code stopped after it printed more than 64 kB")
+
+
+@pytest.mark.slow
+@needs_fences
+def test_an_answer_that_outlives_its_tests_is_stopped() -> None:
+    scored = total(BODY + "import os, time\n    os.closerange(3, 99)\n    time.sleep(20)")
+    assert (scored.value, scored.stopped) == (0.0, True)
+    assert scored.note == "the code did not end with its tests while testing: candidate([]) == 0"
 
 
 @needs_fences

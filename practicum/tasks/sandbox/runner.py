@@ -45,7 +45,9 @@ UNFENCED_WARNING = (
 
 # All in seconds.
 WATCH_INTERVAL = 0.05  # interval of the checks of a running program
-PIPE_TIMEOUT = 2.0  # for the pipes of a killed program to close; only children of an unfenced program hold them longer
+# Checks that a killed program has to close its pipes, and an answer to end after its tests. Not a time, because on a
+# busy machine this process may stand still for seconds. Only children of an unfenced program hold the pipes longer.
+END_CHECKS = 40
 START_TIMEOUT = 60.0  # for Python to start; separate from `wall`, because a busy machine starts slowly
 
 
@@ -110,18 +112,19 @@ class Sandbox:
         """Run the `main.py` of a program and of its tester concurrently, each as `run` does, connected by two pipes.
         The arguments of each of the two are the file descriptors of its pipe ends: first the read end, then the write
         end. `stdins` are the standard inputs of the program and of the tester. Return the results of the program and of
-        the tester. A program that does not end soon after its tester counts as failed."""
+        the tester. A program that does not end within END_CHECKS checks after its tester is killed."""
         (from_tester, to_program), (from_program, to_tester) = _new_pipe(), _new_pipe()
         sides = (program, self.limits, (from_tester, to_tester)), (tester, tester_limits, (from_program, to_program))
+        tests_ended = asyncio.Event()
         async with self._slot():
             programs = [
-                asyncio.create_task(self._run(files, "main.py", (), stdin, limits, pipes))
+                asyncio.create_task(self._run(files, "main.py", (), stdin, limits, pipes, tests_ended=tests_ended))
                 for (files, limits, pipes), stdin in zip(sides, stdins, strict=True)
             ]
             try:
                 tested = await programs[1]
-                done, _ = await asyncio.wait(programs[:1], timeout=PIPE_TIMEOUT)
-                return programs[0].result() if done else ProgramResult(reason="did not end with its tests"), tested
+                tests_ended.set()
+                return await programs[0], tested
             finally:
                 for task in programs:
                     task.cancel()
@@ -139,6 +142,7 @@ class Sandbox:
         limits: Limits,
         pipes: Sequence[IO[bytes]] = (),
         readable: Sequence[Path] = (),
+        tests_ended: asyncio.Event | None = None,
     ) -> ProgramResult:
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
             raise UsageError(
@@ -154,7 +158,7 @@ class Sandbox:
         try:
             if fault := _write(folder, texts):
                 return ProgramResult(reason=fault)
-            return await self._run_in(folder, entry, args, stdin, limits, pipes, readable)
+            return await self._run_in(folder, entry, args, stdin, limits, pipes, readable, tests_ended)
         finally:
             for pipe in pipes:
                 pipe.close()
@@ -175,6 +179,7 @@ class Sandbox:
         limits: Limits,
         pipes: Sequence[IO[bytes]],
         readable: Sequence[Path],
+        tests_ended: asyncio.Event | None,
     ) -> ProgramResult:
         status, child_status = os.pipe()  # the child process reports missing fences on this pipe
         os.set_blocking(status, False)
@@ -205,13 +210,14 @@ class Sandbox:
             for pipe in pipes:
                 pipe.close()
         try:
-            watcher = _Watcher(process, limits, folder, status)
+            watcher = _Watcher(process, limits, folder, status, tests_ended)
             await watcher.watch(stdin.encode(errors="replace"))
         finally:
             os.close(status)
             _kill(process)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), PIPE_TIMEOUT)
+            end = asyncio.create_task(process.wait())
+            await _wait_checks(end)
+            end.cancel()
             close_pipes(process)
         if not watcher.fences:
             reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
@@ -230,10 +236,13 @@ class Sandbox:
 
 class _Watcher:
     """Watcher of a running program. The time of the program counts from the moment at which `fences.py` starts it;
-    `fences.py` writes this moment to the pipe `status`."""
+    `fences.py` writes this moment to the pipe `status`. A program that is tested by another has `tests_ended`."""
 
-    def __init__(self, process: Process, limits: Limits, folder: Path, status: int) -> None:
+    def __init__(
+        self, process: Process, limits: Limits, folder: Path, status: int, tests_ended: asyncio.Event | None
+    ) -> None:
         self.process, self.limits, self.folder, self.status = process, limits, folder, status
+        self.tests_ended = tests_ended
         self.stdout, self.stderr, self.fences = bytearray(), bytearray(), b""
         self.reason = ""
         self.started = time.monotonic()
@@ -251,7 +260,7 @@ class _Watcher:
                 kill_group(self.process.pid)
             self._read_status()
             self.seconds = time.monotonic() - self.started
-            await asyncio.wait((*readers, end), timeout=PIPE_TIMEOUT)
+            await _wait_checks(*readers, end)
         finally:
             for task in tasks:
                 task.cancel()
@@ -295,7 +304,7 @@ class _Watcher:
             self.started = json.loads(self.fences)["at"]
 
     async def _check_limits(self) -> None:
-        limits, pid = self.limits, self.process.pid
+        limits, pid, left = self.limits, self.process.pid, END_CHECKS
         while self.process.returncode is None and not self.reason:
             self._read_status()
             size, files = disk_usage(self.folder, limits.files)
@@ -306,7 +315,19 @@ class _Watcher:
                 self._stop(f"stopped with more than {limits.threads} threads")
             elif files > limits.files or size > limits.folder_mb * 2**20:
                 self._stop(f"stopped after it wrote more than {limits.folder_mb} MB or {limits.files} files")
+            elif self.tests_ended and self.tests_ended.is_set() and self.fences:
+                left -= 1
+                if not left:
+                    self._stop("did not end with its tests")
             await asyncio.sleep(WATCH_INTERVAL)
+
+
+async def _wait_checks(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until the tasks are done, but not longer than END_CHECKS checks."""
+    for _ in range(END_CHECKS):
+        _, waiting = await asyncio.wait(tasks, timeout=WATCH_INTERVAL)
+        if not waiting:
+            return
 
 
 def _relative_path(name: str) -> str:
