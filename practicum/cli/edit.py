@@ -110,7 +110,7 @@ def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
         difference = diff_contexts(before, before.apply(delta).context)
         print_diff(out, *difference)
         deleted = {edit.id for edit in delta.edits if isinstance(edit, Delete)}
-        if removed := [one.id for one in before if one.id in deleted and not one.retired]:
+        if removed := [one.id for one in before if one.id in deleted]:
             confirm(f"Delete {', '.join(removed)} from {run}?", yes)
         after = apply_edits(store, lambda last: delta).context
     out.result({"run": str(run), "version": after.version, **diff_json(*difference)})

@@ -377,10 +377,13 @@ class _Draft:
         _check(text, section)
         if (text, section, key, data) == (old.text, old.section, old.key, old.data):
             raise _Refusal(f"the edit does not change {old.id}")
-        failing = old.failing if (text, data) == (old.text, old.data) and section.startswith(RETIRED) else 0
+        sources, retired = ordered_union((old.sources, edit.sources)), section.startswith(RETIRED)
+        if old.retired and not retired:  # with its votes and its age the entry would be retired again at once
+            return Entry(old.id, section, text, key, data, born=self.version, changed=self.version, sources=sources)
+        failing = old.failing if (text, data) == (old.text, old.data) and retired else 0
         return Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
-            old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)), failing,
+            old.uses, old.born, self.version, sources, failing,
         )  # fmt: skip
 
     def _merge(self, edit: Merge) -> Applied:

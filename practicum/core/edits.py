@@ -28,10 +28,10 @@ class Entry:
     """One learned item: a playbook bullet, a memory or an episode.
 
     `id` is "e" and a number that is never reused. `key` is the text that is embedded; if it is empty, `text` is
-    embedded. `born` is the version that added the entry, `changed` the version that last changed the content of the
-    entry. `sources` name the origins of the entry ("task:t1", "attempt:...", "tag:..."). `failing` counts the harmful
-    votes since the last helpful vote or the last change of the content: many of them in a row show that an entry that
-    once helped is outdated.
+    embedded. `born` is the version that added the entry, or that took it back from retirement. `changed` is the version
+    that last changed the content of the entry. `sources` name the origins of the entry ("task:t1", "attempt:...",
+    "tag:..."). `failing` counts the harmful votes since the last helpful vote or the last change of the content: many
+    of them in a row show that an entry that once helped is outdated.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Entry:
     @property
     def retired(self) -> bool:
         """Whether the entry is retired: agents and learners no longer see it, but it keeps its id, its votes and its
-        sources. An edit can move it back to the section that its section names."""
+        sources. An edit that moves it to another section takes it back: it then starts again, without votes."""
         return self.section.startswith(RETIRED)
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from practicum.core.bounded import clean
 from practicum.core.context import Context
-from practicum.core.edits import RETIRED, Add, Delete, Delta, Edit, Entry, Update, changed_entries, ordered_union
+from practicum.core.edits import RETIRED, Add, Delete, Delta, Edit, Entry, Update, changed_entries
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.playbook import MarkdownEntry, export, read_items
 from practicum.core.visible import visible
@@ -27,7 +27,7 @@ HELP = """\
 Change texts, remove items, move items to other sections, or add items without an id
 ("- If ..., then ..."); then save the file and close the editor. An id identifies the entry
 of an item. Changes of the counts (+helpful/-harmful) are ignored. A retired item that you
-move to another section is used again, as a new entry without counts.
+move to another section is used again, and its counts start at 0.
 """
 
 _RETIRED = "Retired: "
@@ -103,7 +103,7 @@ def _delta(base: Context, text: str, corrections: Context, *, retired: bool) -> 
     added: list[Edit] = []
     for item in read_items(_OWN_TITLE.sub("", text))[0]:
         if item.id is None:
-            added.append(Add(item.section, item.text, sources=HAND, reason="added by hand"))
+            added.append(Add(_section(item), item.text, sources=HAND, reason="added by hand"))
             continue
         if (first := seen.setdefault(item.id, item.line)) != item.line:
             raise ContextFileError(
@@ -125,12 +125,7 @@ def _delta(base: Context, text: str, corrections: Context, *, retired: bool) -> 
                 "playbook.invalid_entry",
                 f"line {item.line}: {item.id} has no text: remove the line to delete the entry",
             )
-        if (edit := _update(entry, before[item.id], item)) is None:
-            continue
-        if entry.retired:
-            removed.append(Delete(entry.id, reason="replaced by a new entry"))
-            added.append(_returned(entry, edit, item))
-        else:
+        if edit := _update(entry, before[item.id], item):
             changed.append(edit)
     removed += [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
     return Delta((*removed, *changed, *added))
@@ -151,18 +146,9 @@ def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
         )
 
 
-def _returned(entry: Entry, edit: Update, item: MarkdownEntry) -> Add:
-    """Return the edit that adds a retired entry again. The old votes would retire it at once, so it starts without
-    votes."""
-    if edit.section is None:
-        raise ContextFileError(
-            "playbook.invalid_entry",
-            f"line {item.line}: {entry.id} is retired: move the item to another section to use it again",
-        )
-    text = entry.text if edit.text is None else edit.text
-    key = entry.key if edit.key is None else edit.key
-    data = entry.data if edit.data is None else edit.data
-    return Add(edit.section, text, key, data, sources=ordered_union([entry.sources, HAND]), reason="returned by hand")
+def _section(item: MarkdownEntry) -> str:
+    """Return the section of an item. An item below the heading of retired entries is retired."""
+    return RETIRED + item.section.removeprefix(_RETIRED) if item.section.startswith(_RETIRED) else item.section
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:
@@ -186,7 +172,7 @@ def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update |
         words = [data.pop(name, "") for name in ("title", "description", "content")]
         if entry.key == "{}. {} {}".format(*words):
             key = ""
-    section = now.section if visible(now.section) != before.section else None
+    section = _section(now) if visible(now.section) != before.section else None
     return Update(
         entry.id, text if text != entry.text else None, section, key, data if data != entry.data else None, HAND,
         reason="edited by hand",

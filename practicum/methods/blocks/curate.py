@@ -157,10 +157,10 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
         if over <= 0:
             return delta
 
-        def worth(entry: Entry) -> tuple[int, int, int]:
+        def worth(entry: Entry) -> tuple[int, int, int, int]:
             lead = entry.helpful - entry.harmful
             rank = 0 if lead < 0 else 1 if entry.uses == 0 and entry.id in context else 2
-            return (rank, 0 if rank == 1 else lead, entry.number)
+            return (rank, 0 if rank == 1 else lead, entry.born, entry.number)
 
         removed: list[Edit] = []
         shown = [e for e in trial.outcome.context if not e.hidden and e.section not in (*excluded, TOOLS)]

@@ -211,8 +211,8 @@ def test_a_retired_entry_is_moved_back_in_the_editor_and_has_no_votes_then(
     before = {entry["id"]: entry for entry in shell.json("show runs/first")["entries"]}
     monkeypatch.delenv("VISUAL", raising=False)
 
-    def edited(heading: str) -> dict[str, Any]:
-        replace = f"t = open(p).read().replace('Retired: rules', '{heading}')"
+    def edited(heading: str, old: str = "Retired: rules") -> dict[str, Any]:
+        replace = f"t = open(p).read().replace('## {old}', '## {heading}')"
         script = shell.file("editor.py", f"import sys\np = sys.argv[1]\n{replace}\nopen(p, 'w').write(t)\n")
         monkeypatch.setenv("EDITOR", f"{sys.executable} -S {script}")
         return shell.json("space edit runs/first")
@@ -221,12 +221,15 @@ def test_a_retired_entry_is_moved_back_in_the_editor_and_has_no_votes_then(
     export = shell.file("export.md", "## rules\n\n- [e1] Look.\n")  # an export has no retired entries
     shell.fails(f"space edit runs/first --file {export}", error="entry.unknown")
     value = edited("rules")
-    assert [(one["text"], one["section"]) for one in value["added"]] == [(RULES["e1"], "rules")]
+    assert value["added"] == []
     after = {entry["id"]: entry for entry in shell.json("show runs/first")["entries"]}
-    (new,) = after.keys() - before.keys()
-    assert before.keys() - after.keys() == {"e1"}
-    assert (after[new]["helpful"], after[new]["harmful"]) == (0, 0)
-    assert {*before["e1"]["sources"]} < {*after[new]["sources"]}
+    assert after.keys() == before.keys()
+    entry = after["e1"]
+    assert (entry["section"], entry["text"], entry["helpful"], entry["harmful"]) == ("rules", RULES["e1"], 0, 0)
+    assert {*before["e1"]["sources"]} < {*entry["sources"]}
+    assert edited("Retired: rules", "rules")["version"] == value["version"] + 1
+    retired = {entry["id"]: entry["section"] for entry in shell.json("show runs/first")["entries"]}
+    assert retired["e1"] == ".retired rules"
 
 
 def test_a_context_is_scored_with_the_settings_of_its_run(workshop: Shell) -> None:

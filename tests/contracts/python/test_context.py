@@ -14,7 +14,7 @@ from practicum import Add, Context, Delete, Delta, Entry, Merge, Update, Vote
 LIVE = st.integers(0, 9).map(lambda n: f"e{n}")
 IDS = LIVE | st.sampled_from(["", "e", "e07", "E1", "e-1", "e" + "9" * 5000, "new", "e²"])
 TEXT = st.sampled_from(["", " ", "a", "b", "c\nd", "If x, do y.", "é"])
-SECTION = st.sampled_from(["", "rules", "facts", "two\nlines"])
+SECTION = st.sampled_from(["", "rules", "facts", ".retired rules", "two\nlines"])
 SOURCES = st.lists(st.sampled_from(["task:1", "task:2", "tag:x"]), max_size=2).map(tuple)
 COUNT = st.integers(-1, 3)
 EDIT = st.one_of(
@@ -99,6 +99,20 @@ def test_a_merge_keeps_the_oldest_adds_counters_and_joins_sources(
     assert set(merged.sources) == {source for part in parts for source in part.sources} | set(sources)
     assert merged.text == (text or parts[0].text)
     assert len(outcome.context) == len(context) - len(parts) + 1
+
+
+@given(EDITS, st.sampled_from([".retired rules", "rules"]))
+def test_an_entry_that_is_taken_back_starts_again_and_keeps_its_sources(edits: list[Any], section: str) -> None:
+    context = grown([[Update("e0", section=".retired rules"), Vote("e0", 3, 9, 12), *edits]])
+    if (old := context.get("e0")) is None or not old.retired:
+        return
+    after = context.apply(Delta((Update("e0", "new text", section, sources=("hand",)),)))
+    new = after.context.get("e0")
+    assert new is not None
+    assert (new.text, new.section, new.changed) == ("new text", section, after.context.version)
+    assert new.sources == (*old.sources, "hand")
+    votes, counts = (old.helpful, old.harmful, old.uses, old.born), (new.helpful, new.harmful, new.uses, new.born)
+    assert counts == (votes if new.retired else (0, 0, 0, after.context.version))
 
 
 def test_an_edit_that_cannot_be_applied_is_refused() -> None:

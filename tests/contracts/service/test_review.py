@@ -96,6 +96,16 @@ def test_edits_learned_from_users_and_tools_wait_and_change_no_version(locked: C
         locked.send("POST", "/v1/review", {"id": id, "decision": decision}).refused("review.decided")
 
 
+def test_a_retired_entry_is_listed_and_taken_back(space: Client) -> None:
+    id = space.post("/v1/playbook", text="Cards: the blue team.", section="rules")["id"]
+    space.post("/v1/playbook", id=id, section=".retired rules")
+    assert "blue" not in space.shown("Which team?")
+    page = space.get("/v1/playbook", section=".retired rules")
+    assert (page["sections"], [entry["id"] for entry in page["entries"]]) == ([".retired rules"], [id])
+    assert space.post("/v1/playbook", id=id, section="rules") == {"id": id, "version": 3}
+    assert "Cards: the blue team." in space.shown("Which team now?")
+
+
 def test_an_edit_and_a_rollback_hold_from_the_next_request_of_every_session(space: Client) -> None:
     old = space.in_session("s")
     old.ask()
