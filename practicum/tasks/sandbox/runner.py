@@ -47,8 +47,8 @@ UNFENCED_WARNING = (
 WATCH_INTERVAL = 0.05  # interval of the checks of a running program
 START_TIMEOUT = 60.0  # for Python to start; separate from `wall`, because a busy machine starts slowly
 
-# Number of checks that a killed program has to close its pipes, and an answer to end after its tests. Not a time, because
-# a busy machine may pause this process for seconds. Only children of an unfenced program hold the pipes longer.
+# Number of checks that a killed program has to close its pipes, and an answer to end after its tests. Not a time,
+# because a busy machine may pause this process for seconds. Only children of an unfenced program hold the pipes longer.
 END_CHECKS = 40
 
 
