@@ -160,10 +160,11 @@ class Calls(Place):
         that was cut at the limit of output tokens is returned unchanged, and counted. Raises OutputError if the text is
         empty."""
         prompt = self._framed(role, prompt)
-        held = grammar and self._state.seat(self.actor if role == "agent" else role).client.enforces_grammars
+        client = self._state.seat(self.actor if role == "agent" else role).client
+        held = grammar and client.enforces_grammars
         reply = await self._call(role, prompt, {"grammar": grammar} if held else None, None, 0)
         if reply.silence is not None:
-            raise self.silent(reply.silence, self._state.seat(self.actor if role == "agent" else role).client.name)
+            raise self.silent(reply.silence, client.name)
         self.count(Count.CUT_TEXTS, reply.cut)
         return reply.text
 
