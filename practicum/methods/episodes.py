@@ -22,13 +22,19 @@ from practicum.methods.settings import Batched, RetrievalSettings
 EPISODES = "episodes"
 """Section of episodes."""
 
+SHOWN = 16
+"""Default maximum number of episodes shown with a task."""
+
+WINDOW = 1000
+"""Default maximum number of tokens of these episodes."""
+
 
 class Settings(Batched, RetrievalSettings):
     """Settings of episodes."""
 
-    k: int = Field(default=16, ge=1)
+    k: int = Field(default=SHOWN, ge=1)
     """The maximum number of episodes shown with a task: the most similar solved tasks. Failed tasks are not shown."""
-    window: int = Field(default=1000, ge=0)
+    window: int = Field(default=WINDOW, ge=0)
     """The maximum number of tokens of the episodes. The four most similar ones are shown even if they are longer."""
 
 

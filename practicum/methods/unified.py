@@ -66,7 +66,7 @@ from practicum.methods.blocks.show import (
     similar_turns,
     with_memories,
 )
-from practicum.methods.episodes import EPISODES
+from practicum.methods.episodes import EPISODES, SHOWN, WINDOW
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.worked_examples import CLOSED, LICE, MEETING, WITHOUT_RULES
 from practicum.retrieval.search import Filter
@@ -107,9 +107,9 @@ class Settings(MemorySettings):
     teaches a rule, which is kept if the next try succeeds with the rule (for weak models)."""
     memory: bool = True
     """Whether the method has a memory bank."""
-    examples: int = Field(default=4, ge=0)
-    """The number of solved tasks shown as earlier turns: the most similar ones; 0: solved tasks are neither shown nor
-    kept."""
+    examples: int = Field(default=SHOWN, ge=0)
+    """The maximum number of solved tasks shown as earlier turns: the most similar ones, in up to 1,000 tokens (the four
+    most similar ones at any length); 0: solved tasks are neither shown nor kept."""
     weigh: bool = True
     """Show each of the three parts (rules, memories, solved tasks) only if it helps. To measure this, learning attempts
     each task once more, with one part removed or added."""
@@ -154,7 +154,7 @@ def method(s: Settings) -> Method:
     if s.memory:
         parts["memories"] = with_memories(s.memories, MEMORIES)
     if s.examples:
-        parts["examples"] = similar_turns(s.examples, EPISODES)
+        parts["examples"] = similar_turns(s.examples, EPISODES, WINDOW)
     show = s.noting(paying(parts) if s.weigh else joined(*parts.values()))
     reflecting = s.rules == "reflected"
     act = acting(s, show, blind=s.online)
