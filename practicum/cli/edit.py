@@ -109,9 +109,8 @@ def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
             return
         difference = diff_contexts(before, before.apply(delta).context)
         print_diff(out, *difference)
-        deleted = {edit.id for edit in delta.edits if isinstance(edit, Delete)}
-        if removed := [one.id for one in before if one.id in deleted]:
-            confirm(f"Delete {', '.join(removed)} from {run}?", yes)
+        if deleted := [edit.id for edit in delta.edits if isinstance(edit, Delete)]:
+            confirm(f"Delete {', '.join(deleted)} from {run}?", yes)
         after = apply_edits(store, lambda last: delta).context
     out.result({"run": str(run), "version": after.version, **diff_json(*difference)})
     out.print(f"version {after.version} of {run}; undo the edit with practicum space rollback {run} {before.version}")

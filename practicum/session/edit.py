@@ -98,7 +98,6 @@ def _delta(base: Context, text: str, corrections: Context, *, retired: bool) -> 
         )
     before = {item.id: item for item in read_items(_exported(base, retired=retired))[0]}
     seen: dict[str, int] = {}
-    removed: list[Edit] = []
     changed: list[Edit] = []
     added: list[Edit] = []
     for item in read_items(_OWN_TITLE.sub("", text))[0]:
@@ -127,7 +126,7 @@ def _delta(base: Context, text: str, corrections: Context, *, retired: bool) -> 
             )
         if edit := _update(entry, before[item.id], item):
             changed.append(edit)
-    removed += [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
+    removed = [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
     return Delta((*removed, *changed, *added))
 
 

@@ -215,10 +215,6 @@ class Sandbox:
             await watcher.watch(stdin.encode(errors="replace"))
         finally:
             os.close(status)
-            _kill(process)
-            end = asyncio.create_task(process.wait())
-            await _wait_checks(end)
-            end.cancel()
             close_pipes(process)
         if not watcher.fences:
             reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
@@ -250,7 +246,8 @@ class _Watcher:
         self.seconds = 0.0
 
     async def watch(self, stdin: bytes) -> None:
-        """Wait until the program has ended, or was killed for exceeding a limit."""
+        """Wait until the program has ended, or was killed for exceeding a limit. If the wait is cancelled, kill the
+        program."""
         reads = self._read(self.process.stdout, self.stdout), self._read(self.process.stderr, self.stderr)
         readers = [asyncio.create_task(read) for read in reads]
         end, check = asyncio.create_task(self.process.wait()), asyncio.create_task(self._check_limits())
@@ -263,6 +260,8 @@ class _Watcher:
             self.seconds = time.monotonic() - self.started
             await _wait_checks(*readers, end)
         finally:
+            _kill(self.process)
+            await _wait_checks(end)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
